@@ -1,0 +1,54 @@
+# `make` lists the targets. They need Go and its module proxy; image needs docker too.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   ?= csi-rdma-gate:$(VERSION)
+
+# The gate, and the tests whose dependencies the gate shall not have.
+MODULES := . test/story test/kubelet test/csi-sanity
+
+GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK   := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# The race detector needs cgo and a C compiler.
+RACE = $(shell set -- $$($(GO) env CC); [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$1" >/dev/null && echo -race)
+
+# Go would ask git for a revision and fail where the clone belongs to another user. VERSION says it already.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: help build run test lint bench image clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+build: ## build the gate and the fake CSI driver into build/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o build/ ./cmd/csi-rdma-gate ./test/driver
+
+run: build ## tell the story of a pulled cable on the terminal
+	$(GO) build -C test/story -o ../../build/story ./cmd/run
+	build/story -gate build/csi-rdma-gate -driver build/driver
+
+test: ## run every test
+	$(GO) test $(RACE) ./...
+	$(GO) test -C test/story ./...
+	$(GO) test -C test/kubelet ./...
+	$(GO) test -C test/csi-sanity ./...
+
+lint: ## run the linters of .golangci.yml, and govulncheck where its database can be reached
+	for m in $(MODULES); do (cd $$m && $(GOLANGCI_LINT) run ./...) || exit; done
+	@for m in $(MODULES); do \
+		if out=$$(cd $$m && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$m: nothing found"; continue; fi; \
+		case $$out in \
+		*'fetching vulnerabilities'*) echo 'govulncheck: skipped, its database cannot be reached'; break;; \
+		*) echo "$$out"; exit 1;; \
+		esac; \
+	done
+
+bench: ## run the benchmarks
+	$(GO) test -run='^$$' -bench=. -benchmem -benchtime=1s -count=5 ./...
+
+image: ## build the container image; BASE=… chooses what it builds on
+	docker build --build-arg VERSION=$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE)) -t $(IMAGE) .
+
+clean: ## remove build/
+	rm -rf build

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/proxy"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/registration"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/socket"
+)
+
+// tendInterval keeps within the 5 s after which a socket that somebody has removed is back.
+const tendInterval = 2 * time.Second
+
+// run wires probe, proxy and registration, serves until ctx ends and then shuts down in order.
+func run(ctx context.Context, c *config, o *options) error {
+	klog.InfoS("Starting", "version", version, "gate", o.gate, "gateAddress", c.gateAddress, "csiAddress", c.proxy.DriverAddress,
+		"kubeletDir", c.proxy.KubeletDir, "rdmaDevice", o.rdmaDevices, "rdmaRequire", o.rdmaRequire, "rdmaChecks", o.rdmaChecks)
+
+	// Everything but the registration lives on while calls end.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+
+	monitor := probe.NewMonitor(probe.New(c.probe), c.monitor)
+	go monitor.Run(serving)
+
+	c.proxy.Gate.Health, c.proxy.Topology.Health = monitor.Health, monitor.Health
+	server, err := proxy.New(c.proxy)
+	if err != nil {
+		return err
+	}
+	accept := make(chan struct{})
+	gate := socket.NewKeeper(c.gateAddress, func(l net.Listener) error {
+		<-accept
+		return server.Serve(l)
+	})
+	if err := gate.Put(); err != nil {
+		klog.ErrorS(err, "Gate socket cannot be put in place; trying again")
+	}
+	// From here on calls wait at our socket, so none can slip through an earlier gate while we
+	// list what that one has begun.
+	server.Inherit()
+	awaitFirstProbe(ctx, monitor, c.probe.Timeout)
+	close(accept)
+	go tend(serving, gate)
+
+	c.registration.Health = monitor.Health
+	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
+	registrar := registration.New(c.registration)
+	go serveHTTP(serving, c.httpAddress, o.pprof, gate.Err, registrar.Err)
+
+	deregistered := make(chan struct{})
+	go func() {
+		registrar.Run(ctx)
+		close(deregistered)
+	}()
+	<-ctx.Done()
+	klog.InfoS("Shutting down", "timeout", o.shutdownTimeout)
+	shutdown, cancel := context.WithTimeout(context.Background(), o.shutdownTimeout)
+	defer cancel()
+	select {
+	case <-deregistered:
+	case <-shutdown.Done():
+	}
+	server.Stop(shutdown)
+	gate.Remove()
+	server.Close(shutdown)
+	return nil
+}
+
+// awaitFirstProbe keeps the first calls from being answered by a gate that has not looked yet.
+func awaitFirstProbe(ctx context.Context, monitor *probe.Monitor, timeout time.Duration) {
+	h := monitor.Health()
+	if h.Reason != probe.NotProbedYet {
+		return
+	}
+	select {
+	case <-h.Superseded():
+	case <-time.After(timeout + time.Second): // the probe itself ends after timeout
+	case <-ctx.Done():
+	}
+}
+
+// tend puts the gate's socket back when somebody removes it.
+func tend(ctx context.Context, gate *socket.Keeper) {
+	tick := time.NewTicker(tendInterval)
+	defer tick.Stop()
+	last := socket.Ours
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		state, err := gate.Tend()
+		if state == last {
+			continue
+		}
+		last = state
+		switch state {
+		case socket.Missing:
+			klog.InfoS("Gate socket had been removed", "err", err)
+		case socket.Replaced:
+			klog.InfoS("Gate socket has a successor, which now gets new connections")
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// overrideFile is where an operator overrules the probe. A file that cannot be read or understood
+// overrules nothing: opening or closing a gate takes a clear word.
+type overrideFile struct {
+	lineReader
+	complaint string // logged last
+}
+
+// look returns the override in force, or nil.
+func (f *overrideFile) look(ctx context.Context) *Override {
+	l := f.read(ctx)
+	if isAbsent(l.err) {
+		f.complaint = ""
+		return nil
+	}
+	o, err := parseOverride(l.text)
+	if l.err != nil {
+		o, err = nil, l.err
+	}
+	f.complain(err)
+	return o
+}
+
+// complain logs a complaint once, until it changes.
+func (f *overrideFile) complain(err error) {
+	complaint := ""
+	if err != nil {
+		complaint = errText(err)
+	}
+	if complaint != f.complaint && complaint != "" {
+		klog.InfoS("Ignoring the override file", "path", f.path, "reason", complaint)
+	}
+	f.complaint = complaint
+}
+
+// parseOverride reads "open why" or "closed why". A reason is demanded, since it stands in every
+// message as long as the override is in force.
+func parseOverride(text string) (*Override, error) {
+	word, why, _ := strings.Cut(strings.TrimSpace(text), " ")
+	why = oneLine(why, 200)
+	switch {
+	case word != "open" && word != "closed":
+		return nil, fmt.Errorf("first line %q; write open or closed and why", tidy(text))
+	case why == "":
+		return nil, fmt.Errorf("first line %q does not say why; write open or closed and why", tidy(text))
+	}
+	return &Override{Open: word == "open", Why: why}, nil
+}

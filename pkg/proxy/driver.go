@@ -1,0 +1,184 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// driver is the one connection to the CSI driver below the gate. It reconnects by itself, within
+// a second of the driver's return. Safe for concurrent use.
+type driver struct {
+	address string
+	conn    *grpc.ClientConn
+}
+
+// connectBackoff keeps every wait below a second, jitter included.
+var connectBackoff = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 800 * time.Millisecond}
+
+func newDriver(address string) (*driver, error) {
+	conn, err := grpc.NewClient("unix:"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// What kubelet sends; some drivers' HTTP/2 stacks refuse a path as authority.
+		grpc.WithAuthority("localhost"),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff, MinConnectTimeout: 5 * time.Second}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithStatsHandler(answerWatch{}),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec{}),
+			grpc.MaxCallRecvMsgSize(math.MaxInt32),
+			grpc.MaxCallSendMsgSize(math.MaxInt32)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &driver{address: address, conn: conn}, nil
+}
+
+// forward carries one call of any shape, unary or streaming, between caller and driver. The
+// request frames already read from the caller go first. ctx is the caller's, or one derived from it.
+func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string, read ...frame) error {
+	ctx, cancel := context.WithCancel(outgoing(ctx))
+	defer cancel()
+	ctx, answered := watchAnswer(ctx)
+	stream, err := d.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		return d.explain(ctx, answered, err)
+	}
+	go sendAll(caller, stream, read, cancel)
+
+	for first := true; ; first = false {
+		var reply frame
+		err := stream.RecvMsg(&reply)
+		if header, herr := stream.Header(); first && herr == nil {
+			_ = caller.SetHeader(header)
+		}
+		if err != nil {
+			caller.SetTrailer(stream.Trailer())
+			if err == io.EOF {
+				return nil
+			}
+			return d.explain(ctx, answered, err)
+		}
+		if err := caller.SendMsg(&reply); err != nil {
+			return err
+		}
+	}
+}
+
+// sendAll pumps the caller's requests to the driver until either side has had enough.
+func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, read []frame, cancel context.CancelFunc) {
+	for {
+		var f frame
+		if len(read) > 0 {
+			f, read = read[0], read[1:]
+		} else if err := caller.RecvMsg(&f); err == io.EOF {
+			_ = stream.CloseSend()
+			return
+		} else if err != nil {
+			cancel()
+			return
+		}
+		if stream.SendMsg(&f) != nil {
+			return // the reading side learns why
+		}
+	}
+}
+
+// call makes one unary call and returns the driver's reply, byte for byte. Headers and trailers
+// reach the caller when there is one.
+func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error) {
+	ctx, answered := watchAnswer(outgoing(ctx))
+	var (
+		reply           frame
+		header, trailer metadata.MD
+	)
+	err := d.conn.Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	if caller != nil {
+		_ = caller.SetHeader(header)
+		caller.SetTrailer(trailer)
+	}
+	if err != nil {
+		return nil, d.explain(ctx, answered, err)
+	}
+	return reply, nil
+}
+
+// awaitReady waits at most timeout for a connection. It is no error if there is none: the call
+// that follows says why.
+func (d *driver) awaitReady(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for state := d.conn.GetState(); state != connectivity.Ready; state = d.conn.GetState() {
+		d.conn.Connect()
+		if !d.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// explain turns trouble on the way to the driver into Unavailable, which kubelet never takes for
+// the driver's final word. What the driver itself has answered, and the end of the caller's own
+// patience, pass unchanged.
+func (d *driver) explain(ctx context.Context, answered *atomic.Bool, err error) error {
+	if answered.Load() || ctx.Err() != nil {
+		return err
+	}
+	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s", d.address, status.Convert(err).Message())
+}
+
+func (d *driver) close() { _ = d.conn.Close() }
+
+// outgoing hands the caller's metadata on, less the transport's own keys, which gRPC makes anew
+// (those without the prefix it drops by itself).
+func outgoing(ctx context.Context) context.Context {
+	in, ok := metadata.FromIncomingContext(ctx)
+	if !ok {
+		return ctx
+	}
+	out := metadata.MD{}
+	for k, v := range in {
+		if !strings.HasPrefix(k, "grpc-") {
+			out[k] = v
+		}
+	}
+	return metadata.NewOutgoingContext(ctx, out)
+}
+
+// answerWatch notices whether a call's status came from the driver. gRPC's errors do not say, and
+// a connection that breaks can look like the driver's own Internal.
+type answerWatch struct{}
+
+type answeredKey struct{}
+
+func watchAnswer(ctx context.Context) (context.Context, *atomic.Bool) {
+	answered := new(atomic.Bool)
+	return context.WithValue(ctx, answeredKey{}, answered), answered
+}
+
+func (answerWatch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (answerWatch) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.InTrailer); !ok {
+		return
+	}
+	if answered, ok := ctx.Value(answeredKey{}).(*atomic.Bool); ok {
+		answered.Store(true)
+	}
+}
+
+func (answerWatch) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (answerWatch) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -1,0 +1,280 @@
+// Package proxy answers one question: may this CSI call go through? It stands between kubelet and
+// a CSI driver, forwards bytes, and decides about the calls that make a mount from the newest
+// snapshot of the hardware's health. It never probes.
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/klog/v2"
+)
+
+// Config is all that a Server needs.
+type Config struct {
+	// DriverAddress is the path of the driver's socket.
+	DriverAddress string
+	// Timeout is how long the driver may stay silent where a remembered reply can stand in.
+	Timeout time.Duration
+	// CallTimeout bounds every forwarded call; 0 leaves it to the caller's deadline.
+	CallTimeout time.Duration
+	// KubeletDir is kubelet's root directory, at the path at which kubelet itself knows it.
+	KubeletDir string
+	Gate       GateConfig
+	Topology   TopologyConfig
+}
+
+// Server is the proxy. Its methods are safe for concurrent use.
+type Server struct {
+	config   Config
+	driver   *driver
+	replies  *replies
+	volumes  *volumes
+	gate     *gate
+	topology *topology
+	grpc     *grpc.Server
+
+	forwarding atomic.Int64
+	undone     chan struct{}
+	stopping   chan struct{}
+}
+
+// New returns a Server that does not accept yet. It does not wait for the driver.
+func New(config Config) (*Server, error) {
+	d, err := newDriver(config.DriverAddress)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config:   config,
+		driver:   d,
+		replies:  newReplies(d, config.Timeout),
+		volumes:  newVolumes(),
+		topology: &topology{TopologyConfig: config.Topology},
+		undone:   make(chan struct{}, 1),
+		stopping: make(chan struct{}),
+	}
+	s.gate = &gate{GateConfig: config.Gate, volumes: s.volumes, driverName: s.replies.driverName, stopping: s.stopping, mounted: mounted}
+	s.grpc = grpc.NewServer(
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.UnknownServiceHandler(s.handle),
+	)
+	return s, nil
+}
+
+// Inherit lists the volumes with which kubelet has begun. It is called once, when the gate's socket
+// is in place, so that no call to an earlier gate falls between, and before Serve.
+func (s *Server) Inherit() {
+	attempts, err := listAttempts(s.config.KubeletDir)
+	if err != nil {
+		klog.ErrorS(err, "Volumes of kubelet cannot be listed, so each one counts as possibly mounted", "kubeletDir", s.config.KubeletDir)
+	}
+	s.volumes.inherited = newInherited(attempts, err)
+}
+
+// Serve accepts calls until the listener is closed.
+func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+
+// Stop serves on until no call is with the driver, at most until ctx ends. The caller then removes
+// the socket and calls Close.
+func (s *Server) Stop(ctx context.Context) {
+	close(s.stopping)
+	// A look every 10 ms: the number is all that counts, and this happens once.
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for s.forwarding.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			klog.InfoS("Calls that are still with the driver are given up", "calls", s.forwarding.Load())
+			return
+		}
+	}
+}
+
+// Close ends every connection: gracefully until ctx ends, which lets calls that came last finish.
+func (s *Server) Close(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+	s.driver.close()
+}
+
+// handle serves every call there is.
+func (s *Server) handle(_ any, caller grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(caller)
+	if !strings.HasPrefix(method, "/csi.v1.") {
+		return status.Errorf(codes.Unimplemented, "unknown method %s: only csi.v1 services are forwarded", method)
+	}
+	s.forwarding.Add(1)
+	defer s.forwarding.Add(-1)
+	switch method {
+	case csi.Node_NodeStageVolume_FullMethodName:
+		return s.mount(caller, method, decodeStage)
+	case csi.Node_NodePublishVolume_FullMethodName:
+		return s.mount(caller, method, decodePublish)
+	case csi.Node_NodeUnstageVolume_FullMethodName:
+		return s.unmount(caller, method, decodeUnstage)
+	case csi.Node_NodeUnpublishVolume_FullMethodName:
+		return s.unmount(caller, method, decodeUnpublish)
+	case csi.Node_NodeGetInfo_FullMethodName,
+		csi.Node_NodeGetCapabilities_FullMethodName,
+		csi.Identity_GetPluginInfo_FullMethodName,
+		csi.Identity_GetPluginCapabilities_FullMethodName:
+		return s.describe(caller, method)
+	default:
+		return s.forward(caller, method)
+	}
+}
+
+// mount asks the gate, then forwards.
+func (s *Server) mount(caller grpc.ServerStream, method string, decode func(frame) *request) error {
+	f, err := receive(caller)
+	if err != nil {
+		return err
+	}
+	r := decode(f)
+	if err := s.gate.admit(caller.Context(), r); err != nil {
+		return err
+	}
+	end, err := s.volumes.begin(r)
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	err = s.forward(caller, method, f)
+	end(err)
+	return err
+}
+
+// unmount forwards whatever the hardware's state is, and remembers what has been undone.
+func (s *Server) unmount(caller grpc.ServerStream, method string, decode func(frame) *request) error {
+	f, err := receive(caller)
+	if err != nil {
+		return err
+	}
+	end := s.volumes.beginUndo(decode(f))
+	err = s.forward(caller, method, f)
+	end(err)
+	if err == nil {
+		select {
+		case s.undone <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// describe answers the calls by which the driver says what it is.
+func (s *Server) describe(caller grpc.ServerStream, method string) error {
+	f, err := receive(caller)
+	if err != nil {
+		return err
+	}
+	reply, err := s.replies.ask(caller.Context(), caller, method, f)
+	if err != nil {
+		return err
+	}
+	reply = s.amend(caller.Context(), method, reply)
+	return caller.SendMsg(&reply)
+}
+
+func (s *Server) forward(caller grpc.ServerStream, method string, read ...frame) error {
+	ctx := caller.Context()
+	if s.config.CallTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.config.CallTimeout)
+		defer cancel()
+	}
+	return s.driver.forward(ctx, caller, method, read...)
+}
+
+// amend adds what the gate has to say to a reply of the driver. Fields are appended to the driver's
+// bytes: in protobuf's encoding that merges maps and lengthens lists, and leaves everything else,
+// known or not, as it was.
+func (s *Server) amend(ctx context.Context, method string, reply frame) frame {
+	switch method {
+	case csi.Node_NodeGetInfo_FullMethodName:
+		segments := s.segments(ctx)
+		if len(segments) == 0 {
+			return reply
+		}
+		return extend(reply, &csi.NodeGetInfoResponse{AccessibleTopology: &csi.Topology{Segments: segments}})
+	case csi.Identity_GetPluginCapabilities_FullMethodName:
+		var m csi.GetPluginCapabilitiesResponse
+		if unmarshal(reply, &m) != nil || hasTopology(&m) || len(s.segments(ctx)) == 0 {
+			return reply
+		}
+		return extend(reply, &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
+				Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
+			}},
+		}}})
+	default:
+		return reply
+	}
+}
+
+// segments are those to add to the driver's own; none as long as the driver has not told both its
+// name and its topology.
+func (s *Server) segments(ctx context.Context) map[string]string {
+	if s.topology.Mode == TopologyOff {
+		return nil
+	}
+	if s.replies.driverName() == "" {
+		_, _ = s.replies.ask(ctx, nil, csi.Identity_GetPluginInfo_FullMethodName, nil)
+	}
+	if _, ok := s.replies.driverTopology(); !ok {
+		_, _ = s.replies.ask(ctx, nil, csi.Node_NodeGetInfo_FullMethodName, nil)
+	}
+	own, ok := s.replies.driverTopology()
+	if !ok {
+		return nil
+	}
+	return s.topology.inject(s.replies.driverName(), own)
+}
+
+func hasTopology(m *csi.GetPluginCapabilitiesResponse) bool {
+	for _, c := range m.GetCapabilities() {
+		if c.GetService().GetType() == csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS {
+			return true
+		}
+	}
+	return false
+}
+
+func extend(reply frame, more proto.Message) frame {
+	added, err := proto.Marshal(more)
+	if err != nil {
+		return reply // segments were validated, so there is nothing that cannot be encoded
+	}
+	return append(reply[:len(reply):len(reply)], added...)
+}
+
+// receive reads the one request of a unary call.
+func receive(caller grpc.ServerStream) (frame, error) {
+	var f frame
+	if err := caller.RecvMsg(&f); err != nil {
+		return nil, status.Error(codes.Unavailable, fmt.Sprintf("request not received: %v", err))
+	}
+	return f, nil
+}

@@ -1,0 +1,413 @@
+// Package registration answers one question: should kubelet know this driver now? It serves kubelet's
+// plugin registration, as csi-node-driver-registrar does, and takes the driver off the node while
+// trouble lasts and nothing is mounted.
+package registration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/socket"
+)
+
+// Driver is the CSI driver as far as its registration goes.
+type Driver interface {
+	// DriverName asks for the name.
+	DriverName(context.Context) (string, error)
+	// Ready returns nil once everything that kubelet asks at registration can be answered.
+	Ready(context.Context) error
+}
+
+// Volumes are the driver's volumes on this node.
+type Volumes interface {
+	// Volumes counts them. An error means that there may be more.
+	Volumes() (int, error)
+	// Undone receives when there may be fewer.
+	Undone() <-chan struct{}
+}
+
+// Topology is what NodeGetInfo reports beyond the driver's own.
+type Topology interface {
+	FreezeTopology() map[string]string
+	ThawTopology()
+	// RefuseTopologyKey returns false for a key that is the driver's.
+	RefuseTopologyKey(key string) bool
+}
+
+// Config is all that a Registrar needs.
+type Config struct {
+	// Dir is kubelet's plugins_registry, as seen here.
+	Dir string
+	// Endpoint is the CSI socket, as kubelet sees it.
+	Endpoint string
+	NodeName string
+	// Timeout is the first deadline of the driver's calls at the start; it doubles up to 2 min.
+	Timeout time.Duration
+	// VerdictTimeout is how long the start waits for the first verdict.
+	VerdictTimeout time.Duration
+
+	Observe bool
+	Policy  Policy
+	// Threshold is the number of unhealthy ticks in a row after which trouble is sustained.
+	Threshold int
+	// Deregistering and registering again wait a random part of these: a fault of the fabric
+	// hits every node in the same second.
+	DeregisterJitter, RegisterJitter time.Duration
+
+	Health   func() *probe.Health
+	Driver   Driver
+	Volumes  Volumes
+	Topology Topology
+}
+
+const (
+	maxDriverTimeout = 2 * time.Minute
+	// volumesInterval and undoneDelay: kubelet removes its file only after our reply.
+	volumesInterval = 10 * time.Second
+	undoneDelay     = time.Second
+	ownerInterval   = 10 * time.Second
+	ownerWarning    = time.Minute
+	// maxPerHour deregistrations: each one costs the API server four writes, and every change of
+	// a Node goes to all watchers.
+	maxPerHour = 4
+	// maxRefusalBackoff is where kubelet's own back-off ends (2m02s).
+	maxRefusalBackoff = 2 * time.Minute
+)
+
+// Registrar keeps the registration as it should be. Run does the work on one goroutine; Err is safe
+// for concurrent use.
+type Registrar struct {
+	Config
+	random func(time.Duration) time.Duration
+
+	name     string
+	server   *grpc.Server
+	notified chan *registerapi.RegistrationStatus
+	keeper   *socket.Keeper
+
+	published       bool
+	everPublished   bool
+	decided         bool // a snapshot with a verdict has been seen
+	sustained       bool
+	due             time.Time // when the pending change happens; zero if none is pending
+	capped          bool
+	deregistrations []time.Time
+
+	volumes int
+	lookAt  time.Time // when the volumes are counted again
+
+	ownerAt, ownerWarnedAt time.Time
+	refusals               int
+	freshAt                time.Time // when a fresh socket is put in place; zero if none is due
+
+	mu  sync.Mutex
+	err error
+}
+
+// New returns a Registrar that has done nothing yet.
+func New(config Config) *Registrar {
+	return &Registrar{Config: config, random: upTo, notified: make(chan *registerapi.RegistrationStatus, 16)}
+}
+
+func upTo(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
+
+// Err says why the registration is not as it should be; nil while it is, deregistered included.
+func (r *Registrar) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Run keeps the registration as it should be until ctx ends, then removes the socket. Trouble with
+// the driver, kubelet or the directory never ends it.
+func (r *Registrar) Run(ctx context.Context) {
+	if !r.introduce(ctx) {
+		return
+	}
+	r.server = grpc.NewServer()
+	registerapi.RegisterRegistrationServer(r.server, &service{
+		info: &registerapi.PluginInfo{
+			Type:              registerapi.CSIPlugin,
+			Name:              r.name,
+			Endpoint:          r.Endpoint,
+			SupportedVersions: []string{"1.0.0"},
+		},
+		notified: r.notified,
+	})
+	r.keeper = socket.NewKeeper(r.path(), func(l net.Listener) error { return r.server.Serve(l) })
+	defer r.server.Stop()
+	defer r.keeper.Remove()
+
+	r.awaitVerdict(ctx)
+	for ctx.Err() == nil {
+		h := r.Health()
+		r.step(ctx, time.Now(), h)
+		select {
+		case <-h.Superseded():
+		case <-time.After(time.Second):
+		case <-r.Volumes.Undone():
+			if at := time.Now().Add(undoneDelay); at.Before(r.lookAt) {
+				r.lookAt = at
+			}
+		case status := <-r.notified:
+			r.notify(time.Now(), status)
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *Registrar) path() string { return filepath.Join(r.Dir, r.name+"-reg.sock") }
+
+// introduce waits for the driver to tell its name and all that kubelet will ask. It returns false
+// when ctx ends before.
+func (r *Registrar) introduce(ctx context.Context) bool {
+	said := ""
+	for timeout := r.Timeout; ctx.Err() == nil; timeout = min(2*timeout, maxDriverTimeout) {
+		err := r.meet(ctx, timeout)
+		if err == nil {
+			klog.InfoS("Driver is ready", "driver", r.name)
+			return true
+		}
+		if err.Error() != said {
+			klog.InfoS("Waiting for the CSI driver", "err", err)
+			said = err.Error()
+		}
+		select {
+		case <-time.After(min(timeout, time.Second)):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+func (r *Registrar) meet(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	name, err := r.Driver.DriverName(ctx)
+	if err != nil {
+		return err
+	}
+	if !driverNames.MatchString(name) {
+		return fmt.Errorf("the driver calls itself %q, which the CSI specification does not allow", name)
+	}
+	r.name = name
+	// Kubelet asks a dead socket for ever, and until 1.35 takes the silence for a final error. A
+	// driver that it does not know it asks again later.
+	r.removeDead()
+	return r.Driver.Ready(ctx)
+}
+
+func (r *Registrar) removeDead() {
+	if path := r.path(); socket.Dead(path) {
+		klog.InfoS("Removed a registration socket on which nobody listens", "path", path)
+		_ = os.Remove(path)
+	}
+}
+
+// awaitVerdict gives the first probe its time, so that a node whose hardware is dead from the start
+// is not registered only to be deregistered.
+func (r *Registrar) awaitVerdict(ctx context.Context) {
+	timeout := time.After(r.VerdictTimeout)
+	for h := r.Health(); !h.Decided; h = r.Health() {
+		select {
+		case <-h.Superseded():
+		case <-timeout:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// step brings the registration closer to what it should be at this moment.
+func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
+	r.tend(now)
+	if was := r.sustained; was != r.judge(h) {
+		klog.InfoS("Trouble counts for the registration", "driver", r.name, "sustained", r.sustained, "registered", r.published, "policy", r.Policy)
+	}
+	r.look(now)
+
+	want := situation{observe: r.Observe, policy: r.Policy, sustained: r.sustained, volumes: r.volumes}.registered()
+	if want == r.published {
+		r.due = time.Time{}
+		if want && !r.freshAt.IsZero() && !now.Before(r.freshAt) {
+			r.freshAt = time.Time{}
+			r.withdraw()
+			r.publish(ctx, now)
+		}
+		return
+	}
+	if r.due.IsZero() {
+		r.due = now.Add(r.delay(want))
+		klog.InfoS("Registration is going to change", "driver", r.name, "registered", want, "in", r.due.Sub(now).Round(time.Millisecond), "volumes", r.volumes)
+	}
+	if want && r.volumes > 0 {
+		r.due = now // kubelet cannot unmount them without us
+	}
+	switch {
+	case now.Before(r.due):
+	case want:
+		r.publish(ctx, now)
+	case r.mayDeregister(now):
+		r.lookAt = now // the newest count decides
+		if r.look(now); r.Policy == Drained && r.volumes > 0 {
+			return
+		}
+		r.deregistrations = append(r.deregistrations, now)
+		r.withdraw()
+		klog.InfoS("Deregistered", "driver", r.name, "policy", r.Policy)
+	}
+}
+
+// judge takes in a snapshot and returns whether trouble is sustained.
+func (r *Registrar) judge(h *probe.Health) bool {
+	r.sustained = sustain(r.sustained, !r.decided, h, r.Threshold)
+	r.decided = r.decided || h.Decided
+	return r.sustained
+}
+
+// delay spreads the nodes' changes. The first registration and volumes wait for nothing.
+func (r *Registrar) delay(want bool) time.Duration {
+	switch {
+	case !want:
+		return r.random(r.DeregisterJitter)
+	case !r.everPublished || r.volumes > 0:
+		return 0
+	default:
+		return r.random(r.RegisterJitter)
+	}
+}
+
+// mayDeregister keeps within maxPerHour.
+func (r *Registrar) mayDeregister(now time.Time) bool {
+	for len(r.deregistrations) > 0 && now.Sub(r.deregistrations[0]) >= time.Hour {
+		r.deregistrations = r.deregistrations[1:]
+	}
+	may := len(r.deregistrations) < maxPerHour
+	if !may && !r.capped {
+		klog.InfoS("Not deregistered: it would be too often", "driver", r.name, "perHour", maxPerHour)
+	}
+	r.capped = !may
+	return may
+}
+
+// look counts the volumes while they matter.
+func (r *Registrar) look(now time.Time) {
+	if !r.sustained || r.Policy != Drained {
+		r.volumes, r.lookAt = 0, now
+		return
+	}
+	if now.Before(r.lookAt) {
+		return
+	}
+	r.lookAt = now.Add(volumesInterval)
+	n, err := r.Volumes.Volumes()
+	if err != nil {
+		klog.ErrorS(err, "Volumes on this node cannot be counted, so the driver stays registered")
+		n = max(n, 1)
+	}
+	r.volumes = n
+}
+
+// publish puts the registration socket in place, unless another process has the name.
+func (r *Registrar) publish(ctx context.Context, now time.Time) {
+	if r.owned(ctx, now) {
+		return
+	}
+	segments := r.Topology.FreezeTopology()
+	err := r.keeper.Put()
+	r.setErr(err)
+	if err != nil {
+		return
+	}
+	r.published, r.everPublished = true, true
+	r.due, r.freshAt = time.Time{}, time.Time{}
+	klog.InfoS("Registration socket is in place", "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
+}
+
+func (r *Registrar) withdraw() {
+	r.keeper.Remove()
+	r.Topology.ThawTopology()
+	r.published, r.due = false, time.Time{}
+	r.setErr(nil)
+}
+
+// owned says whether a live process serves the registration socket under our name. Then it is left
+// alone: during an update that is the gate before us, and it goes by itself.
+func (r *Registrar) owned(ctx context.Context, now time.Time) bool {
+	if r.keeper.State() == socket.Missing {
+		return false
+	}
+	if now.Before(r.ownerAt) {
+		return true
+	}
+	r.removeDead()
+	if !answers(ctx, r.path(), r.name) {
+		return false
+	}
+	r.ownerAt = now.Add(ownerInterval)
+	if !now.Before(r.ownerWarnedAt.Add(ownerWarning)) {
+		r.ownerWarnedAt = now
+		klog.InfoS("Another process serves the registration socket; waiting for it to go", "driver", r.name, "path", r.path())
+	}
+	return true
+}
+
+// tend looks after the socket that is in place.
+func (r *Registrar) tend(now time.Time) {
+	if !r.published {
+		return
+	}
+	switch state, err := r.keeper.Tend(); state {
+	case socket.Missing:
+		if r.setErr(err); err == nil {
+			klog.InfoS("Registration socket had been removed and is back", "path", r.path())
+		}
+	case socket.Replaced:
+		klog.InfoS("Registration socket was replaced by another process", "path", r.path())
+		r.withdraw()
+	}
+}
+
+// notify takes kubelet's word on the newest registration.
+func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus) {
+	if status.GetPluginRegistered() {
+		r.refusals, r.freshAt = 0, time.Time{}
+		klog.InfoS("Kubelet has registered the driver", "driver", r.name)
+		return
+	}
+	backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
+	backoff = backoff/2 + r.random(backoff)
+	r.refusals++
+	r.freshAt = now.Add(backoff)
+	klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
+	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
+		klog.InfoS("Topology label is left out, because the node has it with another value", "key", m[1], "reported", m[2], "onNode", m[3],
+			"remedy", fmt.Sprintf("kubectl label node %s %s-", r.NodeName, m[1]))
+	}
+}
+
+func (r *Registrar) setErr(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && (r.err == nil || r.err.Error() != err.Error()) {
+		klog.ErrorS(err, "Registration socket cannot be put in place")
+	}
+	r.err = err
+}
