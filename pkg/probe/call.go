@@ -6,51 +6,57 @@ import "context"
 // each runs on a goroutine of its own, and while one has not returned no other is started: what
 // hangs holds one goroutine, however often it is asked. Not safe for concurrent use.
 type call[T any] struct {
-	pending chan T
+	pending chan T // nil when nothing is in flight
+	refused bool   // the last start found the one before still in flight
 }
 
-// start runs f, unless an earlier one still has not returned; what that one returns too late is
+// start runs f, unless an earlier one still has not returned. What that one returns too late is
 // dropped.
-func (c *call[T]) start(f func() T) bool {
-	if c.pending != nil {
-		select {
-		case <-c.pending:
-		default:
-			return false
-		}
+func (c *call[T]) start(f func() T) {
+	if c.refused = c.inFlight(); c.refused {
+		return
 	}
 	done := make(chan T, 1)
 	c.pending = done
 	go func() { done <- f() }()
-	return true
 }
 
-// wait returns what f returned, or false once ctx has ended.
-func (c *call[T]) wait(ctx context.Context) (T, bool) {
-	select {
-	case v := <-c.pending:
-		c.pending = nil
-		return v, true
-	case <-ctx.Done():
+func (c *call[T]) inFlight() bool {
+	if c.pending == nil {
+		return false
 	}
 	select {
-	case v := <-c.pending: // both were ready
+	case <-c.pending:
 		c.pending = nil
-		return v, true
+		return false
 	default:
-		var zero T
-		return zero, false
+		return true
 	}
+}
+
+// wait returns what f returned, or false once ctx has ended, or at once if f was not started.
+func (c *call[T]) wait(ctx context.Context) (v T, ok bool) {
+	if c.refused {
+		return v, false
+	}
+	select {
+	case v = <-c.pending:
+	case <-ctx.Done():
+		select {
+		case v = <-c.pending: // both were ready
+		default:
+			return v, false
+		}
+	}
+	c.pending = nil
+	return v, true
 }
 
 // do is start and wait in one.
 func (c *call[T]) do(ctx context.Context, f func() T) (T, bool) {
-	if !c.start(f) {
-		var zero T
-		return zero, false
-	}
+	c.start(f)
 	return c.wait(ctx)
 }
 
-// stuck says that a read has not returned, as far as the last start or wait could tell.
-func (c *call[T]) stuck() bool { return c.pending != nil }
+// abandoned says that f had not returned when it was last asked for.
+func (c *call[T]) abandoned() bool { return c.pending != nil }

@@ -37,7 +37,7 @@ func ParseChecks(list string) (Checks, error) {
 	return c, nil
 }
 
-func (c Checks) orDefault() Checks {
+func (c Checks) withDefault() Checks {
 	if c == (Checks{}) {
 		return Checks{Port: true, GID: true, Netdev: true, Verbs: true}
 	}

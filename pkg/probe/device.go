@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ func (d *device) presumed(selectors []Selector) *sighting {
 	if len(numbers) == 0 {
 		numbers = []int{1}
 	}
-	s.ports = d.unread(sortedUnique(numbers))
+	s.ports = d.unread(ascending(numbers))
 	return s
 }
 
@@ -165,7 +166,12 @@ func (d *device) portNumbers() ([]int, error) {
 	if len(numbers) == 0 {
 		return nil, errEmpty
 	}
-	return sortedUnique(numbers), nil
+	return ascending(numbers), nil
+}
+
+func ascending(numbers []int) []int {
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
 }
 
 // notTheFabric is why a device does not count unless it is selected.

@@ -34,6 +34,9 @@ func (g gid) zero() bool { return g == gid{} }
 // prefix is the upper half: an InfiniBand fabric's subnet prefix.
 func (g gid) prefix() string { return hex.EncodeToString(g[:8]) }
 
+// guid is the low half as the kernel writes it: an InfiniBand port's own GUID.
+func (g gid) guid() string { return g.String()[20:] }
+
 // String is the kernel's spelling.
 func (g gid) String() string {
 	groups := make([]string, 0, 8)
@@ -174,7 +177,7 @@ func (t *gidTally) explain(link link) finding {
 	case t.wrongType != "":
 		return findingf(RoCEv2GIDMissing, "%s and none of %d entries is RoCE v2", t.wrongType, t.slots)
 	case t.shown != "":
-		return findingf(GIDMissing, "%s and none of %d entries is usable", t.shown, t.slots)
+		return findingf(GIDMissing, "%s has no interface id, nor has any of %d entries", t.shown, t.slots)
 	case link.roce() && link.active:
 		return findingf(NamespaceMismatch, "port ACTIVE, all %d GIDs zero", t.slots)
 	}

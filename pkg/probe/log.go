@@ -64,6 +64,9 @@ func logTroubles(old, h *Health) {
 func bySubject(h *Health) map[string]Trouble {
 	m := make(map[string]Trouble)
 	for _, t := range h.Troubles() {
+		if t.Reason == NotProbedYet {
+			continue
+		}
 		subject := t.Subject
 		if subject == "" {
 			subject = "node"

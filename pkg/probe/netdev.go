@@ -65,7 +65,7 @@ func (p port) checkNetdev(link link, gidHint int) netdevSighting {
 // ports show neither interfaces nor GIDs, which says nothing about the hardware.
 func (p port) unmapped(link link) finding {
 	if link.layer == InfiniBand {
-		return findingf(NetdevMissing, "no IPoIB interface with the port's GUID under device/net")
+		return findingf(NetdevMissing, "no IPoIB interface with GUID %s under device/net", p.slot(0).gid.guid())
 	}
 	if slots, zero := p.allZero(); link.roce() && link.active && zero {
 		return findingf(NamespaceMismatch, "port ACTIVE, no interface, all %d GIDs zero", slots)
@@ -83,14 +83,15 @@ func (p port) allZero() (slots int, zero bool) {
 	return slots, slots > 0
 }
 
-// netdevs yields the interfaces that map to the port, wherever they are.
-func (p port) netdevs(yield func(string) bool) {
-	link := p.linkLayer()
-	for name, err := range p.mapping(link, -1) {
-		if err == nil && !yield(name) {
-			return
+// mapsTo says whether an interface that maps to the port, here or in another namespace, has a name
+// that matches.
+func (p port) mapsTo(pattern string) bool {
+	for name, err := range p.mapping(p.linkLayer(), -1) {
+		if err == nil && glob(pattern, name) {
+			return true
 		}
 	}
+	return false
 }
 
 // mapping yields each interface once, the likeliest and cheapest first, and errors that kept it

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -32,6 +31,16 @@ type Config struct {
 	// means none. Older than HealthFileMaxAge (0 means 60s) it says nothing.
 	HealthFile       string
 	HealthFileMaxAge time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Root == "" {
+		c.Root = "/"
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 3 * time.Second
+	}
+	return c
 }
 
 // refreshEvery is how often everything is read, whether or not a light probe saw a change.
@@ -68,20 +77,16 @@ type target struct {
 
 // New returns a Prober that has not looked yet.
 func New(c Config) *Prober {
-	if c.Root == "" {
-		c.Root = "/"
-	}
+	c = c.withDefaults()
 	return newProber(c, rootFS(c.Root))
 }
 
 func newProber(c Config, fs fsys) *Prober {
-	if c.Timeout <= 0 {
-		c.Timeout = 3 * time.Second
-	}
+	c = c.withDefaults()
 	p := &Prober{
 		config:  c,
 		fs:      fs,
-		layers:  layers{Checks: c.Checks.orDefault(), minRateGbps: c.MinRateGbps},
+		layers:  layers{Checks: c.Checks.withDefault(), minRateGbps: c.MinRateGbps},
 		devices: make(map[string]*target),
 	}
 	if len(c.Modules) > 0 {
@@ -137,7 +142,10 @@ func (p *Prober) list(ctx context.Context) listing {
 	r := reader{fs: p.fs}
 	found, ok := p.listing.do(ctx, func() listing {
 		names, err := r.readDir(classDir)
-		return listing{names: names, err: err}
+		if err != nil {
+			return listing{err: err}
+		}
+		return listing{names: names}
 	})
 	if !ok {
 		return listing{names: p.names, stuck: true}
@@ -150,7 +158,7 @@ func (p *Prober) list(ctx context.Context) listing {
 func (p *Prober) forget(found listing) {
 	p.names = found.names
 	maps.DeleteFunc(p.devices, func(name string, t *target) bool {
-		return !slices.Contains(found.names, name) && !t.stuck()
+		return !slices.Contains(found.names, name) && !t.abandoned()
 	})
 }
 
@@ -173,7 +181,7 @@ func (p *Prober) start(name string, full bool) {
 	}
 	last := t.last
 	d := &device{reader: &t.reader, name: name, layers: p.layers}
-	full = full || t.stuck() || last == nil || last.at.IsZero() || time.Since(last.at) >= refreshEvery
+	full = full || t.abandoned() || last == nil || last.at.IsZero() || time.Since(last.at) >= refreshEvery
 	t.start(func() *sighting {
 		if !full && d.glance(last) {
 			return last
@@ -202,114 +210,4 @@ func (p *Prober) finish(ctx context.Context, name string, listingStuck bool) *si
 		known = (&device{name: name}).presumed(p.config.Selectors)
 	}
 	return known.withFinding(findingf(ProbeStuck, "reading %s did not return within %v", reading, p.config.Timeout))
-}
-
-// survey is what a probe found, port by port.
-type survey struct {
-	ports []Port
-	// missing is what keeps the selection from being complete.
-	missing []Trouble
-}
-
-func (p *Prober) survey(found listing, candidates []string, sightings map[string]*sighting) survey {
-	var s survey
-	for _, name := range candidates {
-		for _, port := range sightings[name].ports {
-			s.ports = append(s.ports, port.Port)
-		}
-	}
-	p.seen = p.seen || len(s.ports) > 0
-	switch {
-	case found.stuck:
-		s.missing = []Trouble{{Subject: "/" + classDir, Reason: ProbeStuck, Detail: fmt.Sprintf("listing did not return within %v", p.config.Timeout)}}
-	case isAbsent(found.err):
-		s.missing = []Trouble{{Reason: NoSubsystem, Detail: p.noSubsystem()}}
-	case found.err != nil:
-		s.missing = []Trouble{{Subject: "/" + classDir, Reason: AttributeUnreadable, Detail: errText(found.err)}}
-	case len(found.names) == 0:
-		s.missing = []Trouble{{Reason: NoDevices, Detail: "/" + classDir + " is empty: no driver has registered a device"}}
-	case len(p.config.Selectors) == 0:
-		if len(s.ports) == 0 {
-			s.missing = []Trouble{{Reason: NoDevices, Detail: nothingLeft(candidates, sightings)}}
-		}
-	default:
-		s.missing = p.missing(found.names, sightings)
-	}
-	if need := p.config.Require.count(len(s.ports)); len(s.missing) == 0 && len(s.ports) < need {
-		s.missing = []Trouble{p.config.Require.tooFew(len(s.ports))}
-	}
-	return s
-}
-
-func (p *Prober) noSubsystem() string {
-	detail := "/" + classDir + " does not exist: ib_core is not loaded"
-	if p.config.Root != "/" {
-		detail += ", or the host's /sys is not at " + tidy(p.config.Root) + "/sys"
-	}
-	return detail
-}
-
-func nothingLeft(names []string, sightings map[string]*sighting) string {
-	var skipped []string
-	for _, name := range names {
-		skipped = append(skipped, name+": "+sightings[name].skipped)
-	}
-	return "only devices that count when selected: " + shortList(skipped)
-}
-
-// missing is the trouble with each selector that named no port of any device.
-func (p *Prober) missing(names []string, sightings map[string]*sighting) []Trouble {
-	var troubles []Trouble
-	for i, sel := range p.config.Selectors {
-		matched := false
-		for _, s := range sightings {
-			matched = matched || s.matched[i]
-		}
-		if !matched {
-			troubles = append(troubles, sel.missing(names))
-		}
-	}
-	return troubles
-}
-
-// result puts the survey and the node checks together.
-func (p *Prober) result(s survey, checked []Trouble) *Result {
-	reason := p.config.Require.judge(s.ports, s.missing)
-	if p.config.AbsentOpen && !p.seen && absent(reason) {
-		reason, s.missing = "", nil
-	}
-	for _, t := range checked {
-		reason = worse(reason, t.Reason)
-	}
-	return &Result{
-		Verdict:      reason.Verdict(),
-		Reason:       reason,
-		Ports:        s.ports,
-		NodeTroubles: append(s.missing, checked...),
-	}
-}
-
-func absent(r Reason) bool { return r == NoSubsystem || r == NoDevices || r == DeviceMissing }
-
-// worse is b if its verdict is worse than that of a: unhealthy, then unknown, then healthy.
-func worse(a, b Reason) Reason {
-	rank := [...]int{Healthy: 0, Unknown: 1, Unhealthy: 2}
-	if rank[b.Verdict()] > rank[a.Verdict()] {
-		return b
-	}
-	return a
-}
-
-func anyOf(seq func(func(string) bool), want func(string) bool) bool {
-	for s := range seq {
-		if want(s) {
-			return true
-		}
-	}
-	return false
-}
-
-func sortedUnique(numbers []int) []int {
-	slices.Sort(numbers)
-	return slices.Compact(numbers)
 }

@@ -91,12 +91,6 @@ func (q Require) judge(ports []Port, missing []Trouble) Reason {
 	}
 }
 
-// tooFew is the trouble with a selection that could not meet the requirement if every port in it
-// were healthy.
-func (q Require) tooFew(selected int) Trouble {
-	return Trouble{Reason: DeviceMissing, Detail: fmt.Sprintf("%d ports are required, only %d selected", q.count(selected), selected)}
-}
-
 func firstReason(ports []Port, v Verdict) Reason {
 	for _, p := range ports {
 		if p.Verdict == v {

@@ -123,8 +123,7 @@ func (s Selector) match(d *device, ports []int) []int {
 		}
 		return ports
 	case byNetdev:
-		matches := func(name string) bool { return glob(s.pattern, name) }
-		return keep(ports, func(n int) bool { return anyOf(d.port(n).netdevs, matches) })
+		return keep(ports, func(n int) bool { return d.port(n).mapsTo(s.pattern) })
 	default:
 		return keep(ports, func(n int) bool { return string(d.port(n).linkLayer().layer) == s.pattern })
 	}
@@ -134,12 +133,12 @@ func (s Selector) match(d *device, ports []int) []int {
 func (s Selector) missing(devices []string) Trouble {
 	what := "matches no device"
 	switch {
-	case s.port != 0:
-		what = "no such port"
 	case s.kind == byPCI:
 		what = "no RDMA device has this address"
-	case s.Exact():
+	case s.Exact() && !slices.Contains(devices, s.pattern):
 		what = "no such device"
+	case s.port != 0:
+		what = "no such port"
 	}
 	return Trouble{Subject: s.text, Reason: DeviceMissing, Detail: what + "; devices here: " + shortList(devices)}
 }

@@ -242,4 +242,3 @@ func errnoNamed(content string) syscall.Errno {
 	}
 	return 0
 }
-

@@ -44,6 +44,11 @@ func (d *device) verbsEntry(last string) (string, finding) {
 	if last != "" && d.attr(verbsDir, last, "ibdev").text == d.name {
 		return last, finding{}
 	}
+	// The device below usually knows its own entry, which leaves other devices' entries alone.
+	near, _ := d.readDir(d.path("device/infiniband_verbs"))
+	if entry, _ := d.entryNaming(near); entry != "" {
+		return entry, finding{}
+	}
 	entries, err := d.readDir(verbsDir)
 	switch {
 	case isAbsent(err):
@@ -51,23 +56,24 @@ func (d *device) verbsEntry(last string) (string, finding) {
 	case err != nil:
 		return "", unreadable("/"+verbsDir, err)
 	}
-	var failed finding
+	return d.entryNaming(entries)
+}
+
+func (d *device) entryNaming(entries []string) (string, finding) {
+	result := findingf(VerbsMissing, "no uverbs entry names %s", d.name)
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry, "uverbs") {
-			continue
+			continue // abi_version lies there too
 		}
 		ibdev := d.attr(verbsDir, entry, "ibdev")
 		if ibdev.text == d.name {
 			return entry, finding{}
 		}
-		if ibdev.err != nil && !isAbsent(ibdev.err) && failed.reason == "" {
-			failed = unreadable(entry+"/ibdev", ibdev.err)
+		if ibdev.err != nil && !isAbsent(ibdev.err) {
+			result = unreadable(entry+"/ibdev", ibdev.err)
 		}
 	}
-	if failed.reason != "" {
-		return "", failed
-	}
-	return "", findingf(VerbsMissing, "no uverbs entry names %s", d.name)
+	return "", result
 }
 
 func (d *device) verbsNode(entry string) (inode, finding) {

@@ -137,6 +137,10 @@ func (d *driver) explain(ctx context.Context, answered *atomic.Bool, err error) 
 	if answered.Load() || ctx.Err() != nil {
 		return err
 	}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded: // the driver's timer for this call ran out before ours
+		return err
+	}
 	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s", d.address, status.Convert(err).Message())
 }
 

@@ -223,7 +223,8 @@ func TestDriverCallTimeoutBoundsACall(t *testing.T) {
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	})
-	if err := r.stage("v", "/s"); status.Code(err) != codes.DeadlineExceeded {
+	// Driver and gate both have a timer for the call, and either can be the first.
+	if err := r.stage("v", "/s"); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Canceled {
 		t.Errorf("%v", err)
 	}
 }

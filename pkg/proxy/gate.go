@@ -73,7 +73,7 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 	err := g.decide(r, h)
 	if g.Observe {
 		if err != nil {
-			klog.InfoS("Would have refused", "method", r.method, "volume", r.volume, "path", r.path, "answer", status.Convert(err).Message())
+			g.log("Would have refused", r, err)
 		}
 		return nil
 	}
@@ -82,9 +82,14 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 		err = g.decide(r, h)
 	}
 	if err != nil {
-		klog.InfoS("Refused", "method", r.method, "volume", r.volume, "path", r.path, "code", status.Code(err), "message", status.Convert(err).Message())
+		g.log("Refused", r, err)
 	}
 	return err
+}
+
+// log leaves out what the message says already, and the caller's line breaks.
+func (g *gate) log(what string, r *request, err error) {
+	klog.InfoS(what, "method", r.method, "path", oneLine(r.path), "code", status.Code(err), "message", status.Convert(err).Message())
 }
 
 // awaitOpen returns the newest Health once the gate is open, or when Hold, the caller's patience

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -36,7 +37,7 @@ func (g *gate) refusal(r *request, h *probe.Health) string {
 // cause says why the gate is closed in at most limit bytes.
 func cause(h *probe.Health, limit int) string {
 	if h.Override != nil {
-		return shorten("closed by the override file: "+h.Override.Why, limit)
+		return shorten("closed by the override file: "+oneLine(h.Override.Why), limit)
 	}
 	prefix := ""
 	if h.Recovering() {
@@ -86,6 +87,16 @@ func quote(s string, limit int) string {
 		q = shorten(q, limit-1) + `"`
 	}
 	return q
+}
+
+// oneLine replaces what would break a line.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // shorten cuts at a rune's border.

@@ -8,9 +8,17 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mounted says whether a mount is at or below one of the places, as this process's mount namespace
-// shows it. With the propagation that CheckPropagation asks for it shows what kubelet sees.
-func mounted(places []string) (bool, error) {
+// mountTable lists the mounts that a filter lets through.
+type mountTable func(mountinfo.FilterFunc) ([]*mountinfo.Info, error)
+
+// processMounts is the table of this process's mount namespace. With the propagation that
+// CheckPropagation asks for it shows what kubelet sees.
+func processMounts(f mountinfo.FilterFunc) ([]*mountinfo.Info, error) { return mountinfo.GetMounts(f) }
+
+// mounted says whether a mount is at or below one of the places.
+func mounted(places []string) (bool, error) { return mountedIn(processMounts, places) }
+
+func mountedIn(table mountTable, places []string) (bool, error) {
 	prefixes := make([]string, 0, 2*len(places))
 	for _, place := range places {
 		prefixes = append(prefixes, filepath.Clean(place))
@@ -20,7 +28,7 @@ func mounted(places []string) (bool, error) {
 			prefixes = append(prefixes, filepath.Join(dir, filepath.Base(place)))
 		}
 	}
-	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+	found, err := table(func(m *mountinfo.Info) (skip, stop bool) {
 		for _, prefix := range prefixes {
 			if atOrBelow(m.Mountpoint, prefix) {
 				return false, true
@@ -37,12 +45,14 @@ func atOrBelow(path, dir string) bool {
 
 // CheckPropagation says in one line why mounts that the driver makes below dir would not be seen
 // from here: dir, or a parent other than /, is a private mount. It returns nil when they are seen.
-func CheckPropagation(dir string) error {
+func CheckPropagation(dir string) error { return checkPropagation(processMounts, dir) }
+
+func checkPropagation(table mountTable, dir string) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	above, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+	above, err := table(func(m *mountinfo.Info) (skip, stop bool) {
 		return m.Mountpoint == "/" || !atOrBelow(resolved, m.Mountpoint), false
 	})
 	if err != nil {

@@ -40,8 +40,11 @@ func (rs *replies) ask(ctx context.Context, caller grpc.ServerStream, method str
 	short, cancel := context.WithTimeout(ctx, rs.patience)
 	defer cancel()
 	reply, err := rs.fetch(short, caller, method, request)
-	if away := status.Code(err) == codes.Unavailable || short.Err() != nil; err != nil && away && ctx.Err() == nil {
-		return last, nil
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		if ctx.Err() == nil { // it was not the caller who gave up
+			return last, nil
+		}
 	}
 	return reply, err
 }

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// inMountNamespace runs f in a mount namespace of its own, on a thread that ends with it. What
+// f mounts vanishes with it.
+func inMountNamespace(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root; CI runs as root")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked, so that the thread is thrown away
+		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+			t.Errorf("unshare: %v", err)
+			return
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			t.Errorf("make / private: %v", err)
+			return
+		}
+		f(t)
+	}()
+	<-done
+}
+
+func mount(t *testing.T, target, propagation string) {
+	t.Helper()
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, ""); err != nil {
+		t.Errorf("mount %s: %v", target, err)
+	}
+	flags := map[string]uintptr{"private": unix.MS_PRIVATE, "shared": unix.MS_SHARED}[propagation]
+	if err := unix.Mount("", target, "", flags, ""); err != nil {
+		t.Errorf("make %s %s: %v", target, propagation, err)
+	}
+}
+
+func TestMountedReadsTheKernelsTable(t *testing.T) {
+	inMountNamespace(t, func(t *testing.T) {
+		dir := t.TempDir()
+		mount(t, filepath.Join(dir, "with space/globalmount/below"), "private")
+		if err := os.Symlink(filepath.Join(dir, "with space"), filepath.Join(dir, "link")); err != nil {
+			t.Error(err)
+		}
+		for place, want := range map[string]bool{
+			"with space/globalmount/below": true,
+			"with space/globalmount":       true,
+			"with space/globalmount/":      true,
+			"with space":                   true,
+			"link/globalmount":             true,
+			"with space/globalmount/belo":  false,
+			"with space/other":             false,
+			"absent":                       false,
+		} {
+			got, err := mountedIn(threadMounts, []string{filepath.Join(dir, "nothing"), dir + "/" + place})
+			if got != want || err != nil {
+				t.Errorf("%s: %v, %v; want %v", place, got, err, want)
+			}
+		}
+	})
+}
+
+// threadMounts is the table of the calling thread, whose mount namespace differs from that of the
+// process in these tests.
+func threadMounts(f mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+	file, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return mountinfo.GetMountsFromReader(file, f)
+}
+
+func TestAPrivateMountOfTheKubeletDirectoryIsRefused(t *testing.T) {
+	inMountNamespace(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for _, tc := range []struct {
+			name, place, propagation string
+			private                  string // what the error names; empty when there is none
+		}{
+			{"nothing is mounted", "", "", ""},
+			{"a shared mount at it", "a/kubelet", "shared", ""},
+			{"a private mount at it", "b/kubelet", "private", "b/kubelet"},
+			{"a private mount above it", "c", "private", "c"},
+			{"a private mount beside it", "d/kubelet2", "private", ""},
+			{"a private mount below it", "e/kubelet/pods/x", "private", ""},
+		} {
+			kubelet := filepath.Join(dir, "none")
+			if tc.place != "" {
+				mount(t, filepath.Join(dir, tc.place), tc.propagation)
+				kubelet = filepath.Join(dir, tc.place[:1], "kubelet")
+			}
+			if err := os.MkdirAll(kubelet, 0o755); err != nil {
+				t.Error(err)
+			}
+			err := checkPropagation(threadMounts, kubelet)
+			if (err == nil) != (tc.private == "") || err != nil && !strings.HasPrefix(err.Error(), filepath.Join(dir, tc.private)+" is a private mount") {
+				t.Errorf("%s: %v", tc.name, err)
+			}
+		}
+	})
+}
