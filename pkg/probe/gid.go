@@ -16,12 +16,10 @@ type gid [16]byte
 
 func parseGID(text string) (gid, error) {
 	var g gid
-	digits := strings.ReplaceAll(text, ":", "")
-	if len(text) != 39 || len(digits) != 32 {
-		return g, fmt.Errorf("%q is not a GID", tidy(text))
-	}
-	if _, err := hex.Decode(g[:], []byte(digits)); err != nil {
-		return g, fmt.Errorf("%q is not a GID", tidy(text))
+	digits, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	copy(g[:], digits)
+	if err != nil || !strings.EqualFold(g.String(), text) {
+		return gid{}, fmt.Errorf("%q is not a GID", tidy(text))
 	}
 	return g, nil
 }

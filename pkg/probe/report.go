@@ -46,7 +46,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	verdict := strings.TrimSpace(r.Verdict.String() + " " + string(r.Reason))
 	fmt.Fprintf(&b, "node: %s\n", verdict)
 	for _, t := range r.Troubles() {
-		fmt.Fprintf(&b, "%v. %s\n", t, t.Reason.advice())
+		fmt.Fprintf(&b, "%v. %s.\n", t, t.Reason.advice())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

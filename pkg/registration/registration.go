@@ -140,6 +140,35 @@ func (r *Registrar) Run(ctx context.Context) {
 	if !r.introduce(ctx) {
 		return
 	}
+	r.prepare()
+	defer r.server.Stop()
+	defer r.keeper.Remove()
+
+	r.awaitVerdict(ctx)
+	for ctx.Err() == nil {
+		h := r.Health()
+		r.step(ctx, time.Now(), h)
+		select {
+		case <-h.Superseded():
+		case <-time.After(r.rest(time.Now())):
+		case <-r.Volumes.Undone():
+			r.undone(time.Now())
+		case status := <-r.notified:
+			r.notify(time.Now(), status)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// undone has the volumes counted again once kubelet has removed its file.
+func (r *Registrar) undone(now time.Time) {
+	if at := now.Add(undoneDelay); at.Before(r.lookAt) {
+		r.lookAt = at
+	}
+}
+
+// prepare makes the service, once the driver's name is known.
+func (r *Registrar) prepare() {
 	r.server = grpc.NewServer()
 	registerapi.RegisterRegistrationServer(r.server, &service{
 		info: &registerapi.PluginInfo{
@@ -151,25 +180,18 @@ func (r *Registrar) Run(ctx context.Context) {
 		notified: r.notified,
 	})
 	r.keeper = socket.NewKeeper(r.path(), func(l net.Listener) error { return r.server.Serve(l) })
-	defer r.server.Stop()
-	defer r.keeper.Remove()
+}
 
-	r.awaitVerdict(ctx)
-	for ctx.Err() == nil {
-		h := r.Health()
-		r.step(ctx, time.Now(), h)
-		select {
-		case <-h.Superseded():
-		case <-time.After(time.Second):
-		case <-r.Volumes.Undone():
-			if at := time.Now().Add(undoneDelay); at.Before(r.lookAt) {
-				r.lookAt = at
-			}
-		case status := <-r.notified:
-			r.notify(time.Now(), status)
-		case <-ctx.Done():
+// rest is the time until the next step has something to do, a second at most: that is how often the
+// socket is looked at.
+func (r *Registrar) rest(now time.Time) time.Duration {
+	rest := time.Second
+	for _, at := range []time.Time{r.due, r.lookAt, r.freshAt} {
+		if left := at.Sub(now); left > 0 {
+			rest = min(rest, left)
 		}
 	}
+	return rest
 }
 
 func (r *Registrar) path() string { return filepath.Join(r.Dir, r.name+"-reg.sock") }
