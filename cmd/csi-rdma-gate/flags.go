@@ -200,7 +200,7 @@ func (o *options) config() (*config, error) {
 		return nil, err
 	}
 	if err := probe.CheckRequire(c.probe.Selectors, c.probe.Require); err != nil {
-		return nil, fmt.Errorf("--rdma-require=%w", err)
+		return nil, fmt.Errorf("--rdma-require: %w", err)
 	}
 	c.monitor = probe.MonitorConfig{
 		Interval:         o.probeInterval,

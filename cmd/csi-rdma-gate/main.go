@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -26,48 +27,56 @@ const (
 	exitBadFlags = 1
 )
 
-func main() { os.Exit(command(os.Args[1:])) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	// The second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	status, err := command(ctx, os.Args[1:], os.Stdout)
+	klog.Flush()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "csi-rdma-gate:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	os.Exit(status)
+}
 
-func command(args []string) int {
+// command returns the exit status, and the error to print on one line.
+func command(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	if len(args) > 0 && args[0] == "probe" {
-		return runProbe(args[1:], os.Stdout)
+		return runProbe(ctx, args[1:], stdout)
 	}
 	fs, o := newFlags()
-	switch done, err := parse(fs, o, args); {
+	switch done, err := parse(fs, o, args, stdout); {
 	case err != nil:
-		return complain(err, exitBadFlags)
+		return exitBadFlags, err
 	case done, o.mode == "kubelet-registration-probe":
-		return exitOK
+		return exitOK, nil
 	}
 	if err := oneOf("mode", o.mode, "registration", "kubelet-registration-probe"); err != nil {
-		return complain(err, exitBadFlags)
+		return exitBadFlags, err
 	}
 	c, err := o.config()
 	if err != nil {
-		return complain(err, exitBadFlags)
+		return exitBadFlags, err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	defer klog.Flush()
 	if err := run(ctx, c, o); err != nil {
-		return complain(err, exitBadFlags)
+		return exitBadFlags, err
 	}
-	return exitOK
+	return exitOK, nil
 }
 
 // parse reads the flags, sets up logging, and answers --help and --version.
-func parse(fs *flag.FlagSet, o *options, args []string) (done bool, err error) {
+func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done bool, err error) {
 	err = fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		usage(fs)
+		usage(fs, stdout)
 		return true, nil
 	case err != nil:
 		return false, explain(err)
 	case fs.NArg() > 0:
 		return false, fmt.Errorf("argument %q is not a flag; write --name=value (see --help)", fs.Arg(0))
 	case o.version:
-		fmt.Println("csi-rdma-gate", version)
+		_, _ = fmt.Fprintln(stdout, "csi-rdma-gate", version)
 		return true, nil
 	}
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
@@ -76,9 +85,15 @@ func parse(fs *flag.FlagSet, o *options, args []string) (done bool, err error) {
 	return false, nil
 }
 
-func usage(fs *flag.FlagSet) {
-	fmt.Println("csi-rdma-gate [probe] [flags]\n\nA sidecar that refuses CSI mounts while the node's RDMA hardware cannot carry them.\nprobe looks once and prints what it finds.\n\nFlags:")
-	fs.SetOutput(os.Stdout)
+func usage(fs *flag.FlagSet, w io.Writer) {
+	_, _ = fmt.Fprint(w, `csi-rdma-gate [probe] [flags]
+
+A sidecar that refuses CSI mounts while the node's RDMA hardware cannot carry them.
+probe looks once, prints what it finds and exits with 0 (healthy), 1 (unhealthy), 2 (unknown) or 3 (bad flags).
+
+Flags:
+`)
+	fs.SetOutput(w)
 	fs.PrintDefaults()
 }
 
@@ -89,9 +104,4 @@ func explain(err error) error {
 		return fmt.Errorf("there is no flag -%s; see --help", name)
 	}
 	return errors.New(strings.Replace(text, " for flag -", " for flag --", 1))
-}
-
-func complain(err error, status int) int {
-	fmt.Fprintln(os.Stderr, "csi-rdma-gate:", strings.ReplaceAll(err.Error(), "\n", "; "))
-	return status
 }

@@ -18,33 +18,33 @@ const (
 )
 
 // runProbe is "csi-rdma-gate probe": one look at the hardware, printed for people or as JSON.
-func runProbe(args []string, stdout io.Writer) int {
+func runProbe(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	fs, o := newFlags()
 	output := fs.String("o", "table", "output `format`: table or json")
-	switch done, err := parse(fs, o, args); {
+	switch done, err := parse(fs, o, args, stdout); {
 	case err != nil:
-		return complain(err, probeBadFlags)
+		return probeBadFlags, err
 	case done:
-		return probeHealthy
+		return probeHealthy, nil
 	}
 	if err := oneOf("o", *output, "table", "json"); err != nil {
-		return complain(err, probeBadFlags)
+		return probeBadFlags, err
 	}
 	c, err := o.probeConfig()
 	if err != nil {
-		return complain(err, probeBadFlags)
+		return probeBadFlags, err
 	}
-	result := probe.New(c).Probe(context.Background(), true)
+	result := probe.New(c).Probe(ctx, true)
 	if err := printResult(stdout, result, *output); err != nil {
-		return complain(err, probeBadFlags)
+		return probeBadFlags, err
 	}
 	switch result.Verdict {
 	case probe.Healthy:
-		return probeHealthy
+		return probeHealthy, nil
 	case probe.Unhealthy:
-		return probeUnhealthy
+		return probeUnhealthy, nil
 	default:
-		return probeUnknown
+		return probeUnknown, nil
 	}
 }
 
