@@ -142,7 +142,8 @@ type Result struct {
 	Reason Reason
 	// Ports are those of the selection, devices in natural order (mlx5_2 before mlx5_10).
 	Ports []Port
-	// NodeTroubles come from checks that concern no single port.
+	// NodeTroubles come from checks that concern no single port. A selected device that is
+	// missing is among them even if the requirement is met without it.
 	NodeTroubles []Trouble
 }
 

@@ -41,7 +41,7 @@ func (l *stateLog) start(h *Health) {
 	}
 	klog.InfoS("First look at RDMA ports", "verdict", h.Verdict.String(), "ports", strings.Join(ports, " "))
 	if l.noSelection {
-		klog.InfoS("Every device counts that is no virtual function; name those that carry storage with --rdma-device, lest an idle port keep the node from being judged rightly")
+		klog.InfoS("No device is selected, so every one counts that is not a virtual function; name those that carry storage with --rdma-device")
 	}
 }
 

@@ -106,28 +106,32 @@ func (p port) mapping(link link, gidHint int) func(func(string, error) bool) {
 			seen[name] = true
 			return yield(name, err)
 		}
-		if link.layer == InfiniBand {
+		switch {
+		case link.layer == InfiniBand:
 			p.ipoib(once)
-			return
+		case gidHint >= 0 && !once(p.ndevAt(gidHint)):
+		case !p.deviceNet(once):
+		case !once(p.parent()):
+		default:
+			p.ndevs(once)
 		}
-		_ = (gidHint < 0 || once(p.ndevAt(gidHint))) && p.deviceNet(once) && once(p.parent()) && p.ndevs(once)
 	}
 }
 
-// ndevs yields the interfaces that GIDs belong to. It returns false once yield has.
-func (p port) ndevs(yield func(string, error) bool) bool {
+// ndevs yields the interfaces that GIDs belong to.
+func (p port) ndevs(yield func(string, error) bool) {
 	for s := range p.slots {
+		name, err := "", s.err
 		switch {
-		case isAbsent(s.err), s.err == nil && s.gid.zero():
-		case s.err != nil:
-			if !yield("", s.err) {
-				return false
-			}
-		case !yield(p.ndevAt(s.index)):
-			return false
+		case isAbsent(err), err == nil && s.gid.zero():
+			continue
+		case err == nil:
+			name, err = p.ndevAt(s.index)
+		}
+		if !yield(name, err) {
+			return
 		}
 	}
-	return true
 }
 
 func (p port) ndevAt(index int) (string, error) {
@@ -137,17 +141,22 @@ func (p port) ndevAt(index int) (string, error) {
 // parent names the interface below a soft device, which has no device link.
 func (p port) parent() (string, error) { return p.interfaceName(p.attr(p.path("parent"))) }
 
+// interfaceName makes sure that a name, which becomes part of a path, is one.
 func (p port) interfaceName(a attr) (string, error) {
 	if isEmptySlot(a.err) || errors.Is(a.err, errEmpty) {
 		return "", nil
 	}
-	if a.err == nil && strings.Contains(a.text, "/") {
+	if a.err != nil {
+		return "", a.err
+	}
+	if strings.Contains(a.text, "/") || a.text == "." || a.text == ".." || a.text != tidy(a.text) {
 		return "", errors.New("not an interface name: " + tidy(a.text))
 	}
-	return a.text, a.err
+	return a.text, nil
 }
 
-// deviceNet yields the interfaces of the device below that carry this port's number.
+// deviceNet yields the interfaces of the device below that carry this port's number. It returns
+// false once yield has.
 func (p port) deviceNet(yield func(string, error) bool) bool {
 	names, err := p.readDir(p.path("device/net"))
 	if err != nil {

@@ -102,7 +102,7 @@ func (p port) look(gidHint int, verbs verbsSighting) portSighting {
 	}
 	var n netdevSighting
 	if p.layers.Netdev {
-		n = p.checkNetdev(link, max(s.gidIndex, gidHint))
+		n = p.checkNetdev(link, s.gidIndex)
 		s.Netdevs, s.watched = n.names, n.watched
 		add(n.finding)
 	}

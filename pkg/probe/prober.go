@@ -100,7 +100,7 @@ func newProber(c Config, fs fsys) *Prober {
 
 // Probe looks once. A full probe reads everything; a light one lists the devices and reads only
 // state, phys_state and carrier of the selected ports, and everything about a device when one of
-// those has changed or refreshEvery has passed. It returns within the timeout even if reads hang.
+// those has changed or 30 seconds have passed. It returns within the timeout even if reads hang.
 // What it returns after ctx was cancelled means nothing.
 func (p *Prober) Probe(ctx context.Context, full bool) *Result {
 	p.mu.Lock()
@@ -145,7 +145,8 @@ func (p *Prober) list(ctx context.Context) listing {
 		if err != nil {
 			return listing{err: err}
 		}
-		return listing{names: names}
+		// The kernel has no such names, but they would break messages.
+		return listing{names: slices.DeleteFunc(names, func(name string) bool { return name != tidy(name) })}
 	})
 	if !ok {
 		return listing{names: p.names, stuck: true}
@@ -158,7 +159,7 @@ func (p *Prober) list(ctx context.Context) listing {
 func (p *Prober) forget(found listing) {
 	p.names = found.names
 	maps.DeleteFunc(p.devices, func(name string, t *target) bool {
-		return !slices.Contains(found.names, name) && !t.abandoned()
+		return !slices.Contains(found.names, name) && !t.inFlight()
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 
 // onDisk writes the plain files of an archive below a directory, with the class entries as links
 // into sys/devices, as sysfs has them.
-func onDisk(t *testing.T, archive string) string {
+func onDisk(t testing.TB, archive string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range newTree(t, archive).files {

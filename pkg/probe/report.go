@@ -43,6 +43,9 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if len(r.Ports) > 0 {
 		r.writePorts(&b)
 	}
+	if len(r.Ports) == 0 && r.Verdict == Healthy {
+		b.WriteString("no RDMA device, which is allowed here\n")
+	}
 	verdict := strings.TrimSpace(r.Verdict.String() + " " + string(r.Reason))
 	fmt.Fprintf(&b, "node: %s\n", verdict)
 	for _, t := range r.Troubles() {

@@ -37,17 +37,19 @@ func (q Require) String() string {
 	}
 }
 
+const exactInstead = "name each device or PCI address, or require a number of ports"
+
 // CheckRequire refuses "all" together with selectors that cannot notice a missing device.
 func CheckRequire(selectors []Selector, require Require) error {
 	if !require.all {
 		return nil
 	}
 	if len(selectors) == 0 {
-		return fmt.Errorf("all ports are required but no device is selected, so a card that fell off the bus would not be missed; name each device or PCI address, or require a number of ports")
+		return fmt.Errorf("all ports are required but none is selected, so a card that fell off the bus would not be missed; %s", exactInstead)
 	}
 	for _, s := range selectors {
 		if !s.Exact() {
-			return fmt.Errorf("all ports are required of %q, so a card that fell off the bus would not be missed; name each device or PCI address, or require a number of ports", s)
+			return fmt.Errorf("all ports of %q are required, but it would not miss a card that fell off the bus; %s", s, exactInstead)
 		}
 	}
 	return nil

@@ -43,6 +43,8 @@ type Server struct {
 	gate     *gate
 	topology *topology
 	grpc     *grpc.Server
+	// carry takes a call to the driver; a seam for tests.
+	carry func(ctx context.Context, caller grpc.ServerStream, method string, read ...frame) error
 
 	forwarding atomic.Int64
 	undone     chan struct{}
@@ -58,6 +60,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		config:   config,
 		driver:   d,
+		carry:    d.forward,
 		replies:  newReplies(d, config.Timeout),
 		volumes:  newVolumes(),
 		topology: &topology{TopologyConfig: config.Topology},
@@ -205,7 +208,7 @@ func (s *Server) forward(caller grpc.ServerStream, method string, read ...frame)
 		ctx, cancel = context.WithTimeout(ctx, s.config.CallTimeout)
 		defer cancel()
 	}
-	return s.driver.forward(ctx, caller, method, read...)
+	return s.carry(ctx, caller, method, read...)
 }
 
 // amend adds what the gate has to say to a reply of the driver. Fields are appended to the driver's
