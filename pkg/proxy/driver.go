@@ -48,9 +48,9 @@ func newDriver(address string) (*driver, error) {
 	return &driver{address: address, conn: conn}, nil
 }
 
-// forward carries one call of any shape, unary or streaming, between caller and driver. The
-// request frames already read from the caller go first. ctx is the caller's, or one derived from it.
-func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string, read ...frame) error {
+// forward carries one call of any shape, unary or streaming, between caller and driver. ctx is the
+// caller's, or one derived from it.
+func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string) error {
 	ctx, cancel := context.WithCancel(outgoing(ctx))
 	defer cancel()
 	ctx, answered := watchAnswer(ctx)
@@ -58,7 +58,7 @@ func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method s
 	if err != nil {
 		return d.explain(ctx, answered, err)
 	}
-	go sendAll(caller, stream, read, cancel)
+	go sendAll(caller, stream, cancel)
 
 	for first := true; ; first = false {
 		var reply frame
@@ -80,12 +80,10 @@ func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method s
 }
 
 // sendAll pumps the caller's requests to the driver until either side has had enough.
-func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, read []frame, cancel context.CancelFunc) {
+func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, cancel context.CancelFunc) {
 	for {
 		var f frame
-		if len(read) > 0 {
-			f, read = read[0], read[1:]
-		} else if err := caller.RecvMsg(&f); err == io.EOF {
+		if err := caller.RecvMsg(&f); err == io.EOF {
 			_ = stream.CloseSend()
 			return
 		} else if err != nil {

@@ -30,7 +30,7 @@ type fakeDriver struct {
 	behave func(method string, stream grpc.ServerStream, request frame) error
 }
 
-func startDriver(t *testing.T, address string) *fakeDriver {
+func startDriver(t testing.TB, address string) *fakeDriver {
 	t.Helper()
 	d := &fakeDriver{address: address, calls: map[string]int{}, replies: map[string]proto.Message{
 		csi.Identity_GetPluginInfo_FullMethodName:         &csi.GetPluginInfoResponse{Name: "rdma.example.com", VendorVersion: "1"},
@@ -42,7 +42,7 @@ func startDriver(t *testing.T, address string) *fakeDriver {
 	return d
 }
 
-func (d *fakeDriver) start(t *testing.T) {
+func (d *fakeDriver) start(t testing.TB) {
 	t.Helper()
 	l, err := net.Listen("unix", d.address)
 	if err != nil {
@@ -126,7 +126,7 @@ func closed() *probe.Health {
 // rig is a gate between a client and a fake driver, over real sockets.
 type rig struct {
 	*Server
-	t      *testing.T
+	t      testing.TB
 	driver *fakeDriver
 	health *health
 	conn   *grpc.ClientConn
@@ -134,7 +134,7 @@ type rig struct {
 	kubelet string
 }
 
-func newRig(t *testing.T, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	// A short directory: a Unix socket's path is limited to 107 bytes.
 	dir, err := os.MkdirTemp("", "gate")

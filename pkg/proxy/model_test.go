@@ -471,14 +471,19 @@ type modelDriver struct {
 // pendingCall is one that the driver has not ended, and for whose answer perhaps nobody waits.
 type pendingCall struct{ method, path string }
 
-// carry is the way to the driver. Other things happen meanwhile.
-func (d *modelDriver) carry(_ context.Context, _ grpc.ServerStream, method string, read ...frame) error {
+// carry is the way to the driver.
+func (d *modelDriver) carry(_ context.Context, _ grpc.ServerStream, method string, request frame) (frame, error) {
+	return nil, d.serve(method, request)
+}
+
+// serve answers a call. Other things may happen meanwhile.
+func (d *modelDriver) serve(method string, request frame) error {
 	w := d.w
 	if !d.up {
 		return status.Error(codes.Unavailable, "CSI driver not reachable")
 	}
 	d.reached++
-	id, path := identify(method, read[0])
+	id, path := identify(method, request)
 	if d.pending[id] != nil {
 		return status.Error(codes.Aborted, "an operation is pending")
 	}

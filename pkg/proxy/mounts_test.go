@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,18 +22,26 @@ func inMountNamespace(t *testing.T, f func(t *testing.T)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked, so that the thread is thrown away
-		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
-			t.Errorf("unshare: %v", err)
-			return
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			t.Errorf("make / private: %v", err)
+		if err := enterMountNamespace(); err != nil {
+			t.Error(err)
 			return
 		}
 		f(t)
 	}()
 	<-done
+}
+
+// enterMountNamespace gives the calling goroutine's thread a mount namespace of its own. The thread
+// is never unlocked, so that it is thrown away at the goroutine's end.
+func enterMountNamespace() error {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make / private: %w", err)
+	}
+	return nil
 }
 
 func mount(t *testing.T, target, propagation string) {

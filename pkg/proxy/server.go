@@ -43,8 +43,8 @@ type Server struct {
 	gate     *gate
 	topology *topology
 	grpc     *grpc.Server
-	// carry takes a call to the driver; a seam for tests.
-	carry func(ctx context.Context, caller grpc.ServerStream, method string, read ...frame) error
+	// carry takes a unary call to the driver; a seam for tests.
+	carry func(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error)
 
 	forwarding atomic.Int64
 	undone     chan struct{}
@@ -60,7 +60,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		config:   config,
 		driver:   d,
-		carry:    d.forward,
+		carry:    d.call,
 		replies:  newReplies(d, config.Timeout),
 		volumes:  newVolumes(),
 		topology: &topology{TopologyConfig: config.Topology},
@@ -164,7 +164,7 @@ func (s *Server) mount(caller grpc.ServerStream, method string, decode func(fram
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	err = s.forward(caller, method, f)
+	err = s.pass(caller, method, f)
 	end(err)
 	return err
 }
@@ -176,7 +176,7 @@ func (s *Server) unmount(caller grpc.ServerStream, method string, decode func(fr
 		return err
 	}
 	end := s.volumes.beginUndo(decode(f))
-	err = s.forward(caller, method, f)
+	err = s.pass(caller, method, f)
 	end(err)
 	if err == nil {
 		select {
@@ -201,14 +201,29 @@ func (s *Server) describe(caller grpc.ServerStream, method string) error {
 	return caller.SendMsg(&reply)
 }
 
-func (s *Server) forward(caller grpc.ServerStream, method string, read ...frame) error {
-	ctx := caller.Context()
-	if s.config.CallTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.config.CallTimeout)
-		defer cancel()
+// pass takes a unary call, whose request has been read, to the driver and the reply back.
+func (s *Server) pass(caller grpc.ServerStream, method string, request frame) error {
+	ctx, cancel := s.limit(caller.Context())
+	defer cancel()
+	reply, err := s.carry(ctx, caller, method, request)
+	if err != nil {
+		return err
 	}
-	return s.carry(ctx, caller, method, read...)
+	return caller.SendMsg(&reply)
+}
+
+// forward takes a call of any shape to the driver.
+func (s *Server) forward(caller grpc.ServerStream, method string) error {
+	ctx, cancel := s.limit(caller.Context())
+	defer cancel()
+	return s.driver.forward(ctx, caller, method)
+}
+
+func (s *Server) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.config.CallTimeout > 0 {
+		return context.WithTimeout(ctx, s.config.CallTimeout)
+	}
+	return ctx, func() {}
 }
 
 // amend adds what the gate has to say to a reply of the driver. Fields are appended to the driver's
