@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func (d *fakeDriver) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.server = grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(d.handle))
+	d.server = grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(d.handle), grpc.MaxRecvMsgSize(math.MaxInt32))
 	server := d.server
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)

@@ -126,6 +126,14 @@ func TestARepeatedCallForALiveVolumePasses(t *testing.T) {
 	wantCode(t, "stage after unstage", r.stage("v", "/s"), codes.FailedPrecondition)
 }
 
+func TestUnstageErasesTheWholeVolume(t *testing.T) {
+	r := newRig(t, nil)
+	wantCode(t, "publish", r.publish("v", "/t"), codes.OK)
+	wantCode(t, "unstage", r.unstage("v", "/s"), codes.OK)
+	r.health.set(closed())
+	wantCode(t, "publish", r.publish("v", "/t"), codes.FailedPrecondition)
+}
+
 // A mount that this gate has not seen being made: the gate has been restarted.
 func TestAMountAtOrBelowThePathMakesAVolumeLive(t *testing.T) {
 	r := newRig(t, nil)
@@ -284,6 +292,7 @@ func TestAnInheritedVolumeIsUnavailableUntilItIsUndone(t *testing.T) {
 	}
 	wantCode(t, "stage", r.stage("v", staged), codes.Unavailable)
 	wantCode(t, "publish", r.publish("v", target), codes.Unavailable)
+	wantCode(t, "publish at a path of which no file tells", r.publish("v", "/t2"), codes.Unavailable)
 	wantCode(t, "another driver's volume", r.stage("w", "/s"), codes.FailedPrecondition)
 	wantCode(t, "a new volume", r.stage("x", "/s"), codes.FailedPrecondition)
 	wantCode(t, "unpublish", r.unpublish("v", target), codes.OK)

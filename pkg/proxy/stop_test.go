@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+func TestStopServesOnUntilCallsHaveEnded(t *testing.T) {
+	r := newRig(t, nil)
+	called, finish := make(chan struct{}, 2), make(chan struct{})
+	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
+		called <- struct{}{}
+		<-finish
+		return stream.SendMsg(&frame{})
+	})
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- r.stage("v", "/s") }()
+	<-called
+	stopped := make(chan struct{})
+	go func() {
+		r.Stop(t.Context())
+		close(stopped)
+	}()
+	<-r.stopping
+	go func() { second <- r.unstage("w", "/s") }() // kubelet goes on calling
+	<-called
+	select {
+	case <-stopped:
+		t.Error("stopped with calls at the driver")
+	default:
+	}
+	close(finish)
+	wantCode(t, "the call in flight", <-first, codes.OK)
+	wantCode(t, "the call during shutdown", <-second, codes.OK)
+	<-stopped
+	r.Close(t.Context())
+}
+
+func TestStopGivesUpAtItsDeadline(t *testing.T) {
+	r := newRig(t, nil)
+	called := make(chan struct{})
+	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
+		close(called)
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	})
+	first := make(chan error, 1)
+	go func() { first <- r.stage("v", "/s") }()
+	<-called
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Stop(over)
+	r.Close(over)
+	wantCode(t, "a call that was given up is not final", <-first, codes.Unavailable)
+}
