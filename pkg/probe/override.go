@@ -42,16 +42,15 @@ func (f *overrideFile) complain(err error) {
 	f.complaint = complaint
 }
 
-// parseOverride reads "open why" or "closed why". A reason is demanded, since it stands in every
-// message as long as the override is in force.
+// parseOverride reads "open why" or "closed why". Without a reason it counts too: at night the word
+// alone has to do.
 func parseOverride(text string) (*Override, error) {
 	word, why, _ := strings.Cut(strings.TrimSpace(text), " ")
-	why = oneLine(why, 200)
-	switch {
-	case word != "open" && word != "closed":
+	if word != "open" && word != "closed" {
 		return nil, fmt.Errorf("first line %q; write open or closed and why", tidy(text))
-	case why == "":
-		return nil, fmt.Errorf("first line %q does not say why; write open or closed and why", tidy(text))
+	}
+	if why = oneLine(why, 200); why == "" {
+		why = "no reason given"
 	}
 	return &Override{Open: word == "open", Why: why}, nil
 }

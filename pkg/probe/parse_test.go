@@ -108,12 +108,14 @@ func TestParseOverride(t *testing.T) {
 	for text, want := range map[string]Override{
 		"open fabric test":         {Open: true, Why: "fabric test"},
 		"closed\x20 bad \x07cable": {Why: "bad cable"},
+		"open":                     {Open: true, Why: "no reason given"},
+		"closed ":                  {Why: "no reason given"},
 	} {
 		if o, err := parseOverride(text); err != nil || *o != want {
 			t.Errorf("%q: %+v %v", text, o, err)
 		}
 	}
-	for _, text := range []string{"", "open", "closed ", "OPEN x", "opened x", "true"} {
+	for _, text := range []string{"", "OPEN x", "opened x", "true"} {
 		if o, err := parseOverride(text); err == nil {
 			t.Errorf("%q: %+v", text, o)
 		}
