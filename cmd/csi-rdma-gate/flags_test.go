@@ -207,7 +207,7 @@ func TestCommandsThatOnlyPrint(t *testing.T) {
 	}{
 		{[]string{"--version"}, 0, "csi-rdma-gate unknown\n"},
 		{[]string{"--help"}, 0, "-rdma-device"},
-		{[]string{"probe", "--help"}, 0, "output format"},
+		{[]string{"probe", "--help"}, 0, "probe: output format"},
 		{[]string{"--mode=kubelet-registration-probe", "--kubelet-registration-path=/x"}, 0, ""},
 	} {
 		var out bytes.Buffer

@@ -58,13 +58,16 @@ func command(ctx context.Context, args []string, stdout io.Writer) (int, error) 
 	if err != nil {
 		return exitBadFlags, err
 	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return exitBadFlags, err
+	}
 	if err := run(ctx, c, o); err != nil {
 		return exitBadFlags, err
 	}
 	return exitOK, nil
 }
 
-// parse reads the flags, sets up logging, and answers --help and --version.
+// parse reads the flags and answers --help and --version.
 func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done bool, err error) {
 	err = fs.Parse(args)
 	switch {
@@ -79,8 +82,8 @@ func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done 
 		_, _ = fmt.Fprintln(stdout, "csi-rdma-gate", version)
 		return true, nil
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return false, fmt.Errorf("logging flags: %w", err)
+	if errs := logsapi.Validate(o.logging, nil, nil); len(errs) > 0 {
+		return false, fmt.Errorf("logging flags: %w", errs.ToAggregate())
 	}
 	return false, nil
 }
@@ -89,7 +92,8 @@ func usage(fs *flag.FlagSet, w io.Writer) {
 	_, _ = fmt.Fprint(w, `csi-rdma-gate [probe] [flags]
 
 A sidecar that refuses CSI mounts while the node's RDMA hardware cannot carry them.
-probe looks once, prints what it finds and exits with 0 (healthy), 1 (unhealthy), 2 (unknown) or 3 (bad flags).
+probe looks once, prints what it finds and exits with 0 (healthy), 1 (unhealthy), 2 (unknown) or 3 (bad flags);
+it can also --watch, or --wait=healthy.
 
 Flags:
 `)

@@ -37,17 +37,21 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// WriteTable writes a row for each port, then what each trouble means.
-func (r *Result) WriteTable(w io.Writer) error {
+// WriteTable writes a row for each port, then what each trouble means. paint, when not nil, may put
+// the text of a verdict into colour.
+func (r *Result) WriteTable(w io.Writer, paint func(Verdict, string) string) error {
+	if paint == nil {
+		paint = func(_ Verdict, text string) string { return text }
+	}
 	var b strings.Builder
 	if len(r.Ports) > 0 {
-		r.writePorts(&b)
+		r.writePorts(&b, paint)
 	}
 	if len(r.Ports) == 0 && r.Verdict == Healthy {
 		b.WriteString("no RDMA device, which is allowed here\n")
 	}
 	verdict := strings.TrimSpace(r.Verdict.String() + " " + string(r.Reason))
-	fmt.Fprintf(&b, "node: %s\n", verdict)
+	fmt.Fprintf(&b, "node: %s\n", paint(r.Verdict, verdict))
 	for _, t := range r.Troubles() {
 		fmt.Fprintf(&b, "%v. %s.\n", t, t.Reason.advice())
 	}
@@ -55,20 +59,22 @@ func (r *Result) WriteTable(w io.Writer) error {
 	return err
 }
 
-func (r *Result) writePorts(w io.Writer) {
+func (r *Result) writePorts(w io.Writer, paint func(Verdict, string) string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tPORT\tLINK LAYER\tNETDEV\tSTATE\tRATE\tGID\tVERBS\tVERDICT")
 	for _, p := range r.Ports {
 		row := []string{
 			p.Device, fmt.Sprint(p.Number), string(p.LinkLayer), strings.Join(p.Netdevs, ","), bothStates(p),
-			p.Rate, p.GID, p.Verbs, p.Verdict.String() + " " + string(p.Reason),
+			p.Rate, p.GID, p.Verbs,
 		}
 		for i, cell := range row {
 			if row[i] = tidy(cell); row[i] == "" {
 				row[i] = "-"
 			}
 		}
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
+		// The last column is not padded, so colour does no harm to the others.
+		verdict := paint(p.Verdict, strings.TrimSpace(p.Verdict.String()+" "+string(p.Reason)))
+		fmt.Fprintln(tw, strings.Join(append(row, verdict), "\t"))
 	}
 	tw.Flush() // a strings.Builder takes everything
 }

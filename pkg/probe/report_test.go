@@ -29,7 +29,7 @@ func TestTable(t *testing.T) {
 	tr.set("sys/class/net/ens1f1/carrier", "0")
 	r := newProber(Config{Selectors: selectors(t, "mlx5_0", "mlx5_1", "mlx5_2")}, tr).Probe(t.Context(), true)
 	var b strings.Builder
-	if err := r.WriteTable(&b); err != nil {
+	if err := r.WriteTable(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
