@@ -33,7 +33,7 @@ type options struct {
 
 	csiAddress, kubeletRegistrationPath, pluginRegistrationPath string
 	gateAddress, kubeletDir, hostRoot, nodeName                 string
-	httpEndpoint                                                string
+	httpEndpoint, livenessEndpoint                              string
 	healthPort                                                  int
 	pprof                                                       bool
 
@@ -86,6 +86,8 @@ func newFlags() (*flag.FlagSet, *options) {
 	fs.StringVar(&o.kubeletDir, "kubelet-dir", "", "kubelet's root `directory`, mounted at that same path (default what stands before /plugins/ in --kubelet-registration-path)")
 	fs.StringVar(&o.nodeName, "node-name", hostName(), "`name` of the node in messages")
 	duration(fs, &o.shutdownTimeout, "shutdown-timeout", 25*time.Second, notNegative, "how long calls that are with the driver may take to end after SIGTERM")
+
+	fs.StringVar(&o.livenessEndpoint, "liveness-endpoint", "", "TCP `address` for livenessprobe's /healthz, which asks the driver's Probe; empty means none")
 
 	// The hardware.
 	fs.StringVar(&o.hostRoot, "host-root", "/", "`directory` where the host's /sys and /dev are mounted")
@@ -277,6 +279,9 @@ func (o *options) http(c *config) error {
 	host, _, err := net.SplitHostPort(c.httpAddress)
 	if c.httpAddress != "" && err != nil {
 		return fmt.Errorf("--http-endpoint=%q is no address; write HOST:PORT, such as localhost:9809", o.httpEndpoint)
+	}
+	if _, _, err := net.SplitHostPort(o.livenessEndpoint); o.livenessEndpoint != "" && err != nil {
+		return fmt.Errorf("--liveness-endpoint=%q is no address; write HOST:PORT, such as localhost:9808", o.livenessEndpoint)
 	}
 	if ip := net.ParseIP(host); o.pprof && host != "localhost" && !ip.IsLoopback() {
 		return errors.New("--enable-pprof needs a loopback address; write --http-endpoint=localhost:PORT")

@@ -100,6 +100,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--topology-segment=topology.kubernetes.io/zone=a"}, []string{"--topology-segment", "reserved"}},
 		{[]string{"--topology=off", "--topology-segment=rail=r1"}, []string{"--topology=off", "--topology=merge"}},
 		{[]string{"--http-endpoint=9809"}, []string{"--http-endpoint", "localhost:9809"}},
+		{[]string{"--liveness-endpoint=9808"}, []string{"--liveness-endpoint", "localhost:9808"}},
 		{[]string{"--http-endpoint=:1", "--health-port=2"}, []string{"--health-port", "--http-endpoint"}},
 		{[]string{"--health-port=70000"}, []string{"--health-port", "65535"}},
 		{[]string{"--enable-pprof", "--http-endpoint=:9809"}, []string{"--enable-pprof", "localhost"}},

@@ -10,22 +10,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// serveHTTP serves /healthz until ctx ends. A port that is taken, as in an update on the host's
-// network, is tried again: it must not keep the gate from its work.
-func serveHTTP(ctx context.Context, address string, profile bool, checks ...func() error) {
-	if address == "" {
-		return
-	}
+// newDiagnostics is what --http-endpoint serves: /healthz, which fails when one of the checks does,
+// and pprof if asked for.
+func newDiagnostics(profile bool, checks ...func() error) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/healthz", healthz(func(context.Context) error {
 		for _, check := range checks {
 			if err := check(); err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
+				return err
 			}
 		}
-		_, _ = w.Write([]byte("ok"))
-	})
+		return nil
+	}))
 	if profile {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -33,11 +29,41 @@ func serveHTTP(ctx context.Context, address string, profile bool, checks ...func
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	for {
+	return mux
+}
+
+// newLiveness is what --liveness-endpoint serves: livenessprobe's /healthz, the driver's own Probe.
+func newLiveness(timeout time.Duration, ask func(context.Context) error) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", healthz(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return ask(ctx)
+	}))
+	return mux
+}
+
+func healthz(check func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := check(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	}
+}
+
+// serveHTTP serves until ctx ends; no address, no server. A port that is taken, as by the pod before
+// this one on the host's network, is tried again: it must not keep the gate from its work.
+func serveHTTP(ctx context.Context, address string, handler http.Handler) {
+	if address == "" {
+		return
+	}
+	for ctx.Err() == nil {
+		server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		err := server.ListenAndServe()
+		stop()
 		if errors.Is(err, http.ErrServerClosed) {
 			return
 		}
@@ -45,7 +71,6 @@ func serveHTTP(ctx context.Context, address string, profile bool, checks ...func
 		select {
 		case <-time.After(10 * time.Second):
 		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -51,7 +51,8 @@ func run(ctx context.Context, c *config, o *options) error {
 	c.registration.Health = monitor.Health
 	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
 	registrar := registration.New(c.registration)
-	go serveHTTP(serving, c.httpAddress, o.pprof, gate.Err, registrar.Err)
+	go serveHTTP(serving, c.httpAddress, newDiagnostics(o.pprof, gate.Err, registrar.Err))
+	go serveHTTP(serving, o.livenessEndpoint, newLiveness(o.timeout, server.Probe))
 
 	deregistered := make(chan struct{})
 	go func() {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -81,4 +82,20 @@ func (s *Server) ThawTopology() { s.topology.thaw() }
 func (s *Server) RefuseTopologyKey(key string) bool {
 	own, _ := s.replies.driverTopology()
 	return s.topology.refuse(s.replies.driverName(), own, key)
+}
+
+// Probe asks the driver whether it is ready, as livenessprobe does. The answer is never remembered.
+func (s *Server) Probe(ctx context.Context) error {
+	reply, err := s.driver.call(ctx, nil, csi.Identity_Probe_FullMethodName, nil)
+	if err != nil {
+		return err
+	}
+	var m csi.ProbeResponse
+	if err := unmarshal(reply, &m); err != nil {
+		return fmt.Errorf("the driver's reply to Probe cannot be decoded: %w", err)
+	}
+	if m.GetReady() != nil && !m.GetReady().GetValue() {
+		return errors.New("the driver is not ready")
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
 )
@@ -306,5 +307,31 @@ func TestReservedPrefixesAreNeverUsed(t *testing.T) {
 	r.driver.replies[csi.Identity_GetPluginInfo_FullMethodName] = &csi.GetPluginInfoResponse{Name: "nfs.csi.k8s.io"}
 	if got := nodeInfo(t, r); len(got) != 0 {
 		t.Errorf("driver nfs.csi.k8s.io: %v injected, which kubelet may not set", got)
+	}
+}
+
+func TestProbeIsLivenessprobes(t *testing.T) {
+	r := newRig(t, nil)
+	for name, tc := range map[string]struct {
+		reply *csi.ProbeResponse
+		ready bool
+	}{
+		"ready":     {&csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, true},
+		"unsaid":    {&csi.ProbeResponse{}, true},
+		"not ready": {&csi.ProbeResponse{Ready: wrapperspb.Bool(false)}, false},
+	} {
+		r.driver.replies[csi.Identity_Probe_FullMethodName] = tc.reply
+		if err := r.Probe(t.Context()); (err == nil) != tc.ready {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r.health.set(closed())
+	r.driver.replies[csi.Identity_Probe_FullMethodName] = &csi.ProbeResponse{}
+	if err := r.Probe(t.Context()); err != nil {
+		t.Errorf("RDMA is down: %v", err)
+	}
+	r.driver.stop()
+	if err := r.Probe(t.Context()); err == nil {
+		t.Error("the driver is gone, and nobody says so")
 	}
 }
