@@ -54,7 +54,7 @@ func start(t *testing.T, program string, args ...string) {
 				}
 			case <-time.After(10 * time.Second):
 				_ = cmd.Process.Kill()
-				_ = <-ended
+				<-ended
 				t.Errorf("%s still ran 10 s after SIGTERM", name)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/csi-rdma-gate/csi-rdma-gate/test/story/kubelet"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -65,7 +66,11 @@ func (s *Stage) driverCalls(ctx context.Context) (counts, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	if _, err := csi.NewControllerClient(conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{}, grpc.WaitForReady(true)); err != nil {
+	err = kubelet.Retry(ctx, func(ctx context.Context) error {
+		_, err := csi.NewControllerClient(conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	for {

@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// lookTimeout is how long Look waits for the driver to be registered.
-const lookTimeout = 10 * time.Second
+// How long Look waits for the driver to be registered: where the probe found RDMA healthy, and
+// where it did not.
+const (
+	lookHealthy = 20 * time.Second
+	lookSick    = 4 * time.Second
+)
 
 // Look points the gate at real hardware, the tree at hostRoot, and shows the verdict, and, if the
 // gate lets the driver be registered, the topology that kubelet learns. It pulls no cable and
@@ -33,7 +37,11 @@ func Look(ctx context.Context, cfg Config, hostRoot string) (err error) {
 		return err
 	}
 	s.say.step(2, "Whether kubelet learns of the driver")
-	waitCtx, cancel := context.WithTimeout(s.ctx, lookTimeout)
+	wait := lookHealthy
+	if verdict != 0 {
+		wait = lookSick
+	}
+	waitCtx, cancel := context.WithTimeout(s.ctx, wait)
 	defer cancel()
 	drv, err := s.Kubelet.Drivers.Wait(waitCtx, driverName, true)
 	switch {

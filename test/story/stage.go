@@ -133,7 +133,6 @@ func (s *Stage) gateArgs() []string {
 		"--csi-address=" + s.path("driver/csi.sock"),
 		"--kubelet-registration-path=" + s.path("kubelet/plugins/"+driverName+"/csi.sock"),
 		"--plugin-registration-path=" + s.path("kubelet/plugins_registry"),
-		"--node-name=" + nodeName,
 		"--rdma-probe-interval=" + probeInterval.String(),
 		"--deregister-threshold=5",
 		"--deregister-jitter=500ms",
@@ -142,12 +141,12 @@ func (s *Stage) gateArgs() []string {
 	}, append(s.probeArgs(), s.cfg.GateArgs...)...)
 }
 
-// probeArgs say which hardware to look at and how.
+// probeArgs say which hardware to look at and how. The machine's own name needs no flag.
 func (s *Stage) probeArgs() []string {
 	if s.hostRoot != "" {
 		return []string{"--host-root=" + s.hostRoot}
 	}
-	args := []string{"--host-root=" + s.node.Root(), "--rdma-device=" + rdmanode.RoCE}
+	args := []string{"--node-name=" + nodeName, "--host-root=" + s.node.Root(), "--rdma-device=" + rdmanode.RoCE}
 	if !s.node.Verbs() {
 		args = append(args, "--rdma-checks=port,gid,netdev")
 	}
@@ -162,7 +161,7 @@ func (s *Stage) introduce() {
 	}
 	s.say.title("csi-rdma-gate between kubelet and a CSI driver")
 	if s.hostRoot != "" {
-		s.say.line("node", "this machine, %s", s.hostRoot)
+		s.say.line("node", "the hardware that %s shows", s.hostRoot)
 	} else {
 		s.say.line("node", "%s, simulated in %s", nodeName, s.node.Root())
 	}
@@ -190,8 +189,7 @@ func (s *Stage) start() error {
 	return s.Gate.Start()
 }
 
-// close ends the children, removes whatever is left, and returns err or, if that is nil, what went
-// wrong here.
+// close ends the children and removes whatever is left. It returns err, or a *LeftoverError.
 func (s *Stage) close(err error) error {
 	if err != nil && s.caller.Err() == nil {
 		s.say.failed(s.logs)
@@ -215,10 +213,15 @@ func (s *Stage) close(err error) error {
 		cleanErr = errors.Join(cleanErr, os.RemoveAll(s.dir))
 	}
 	if cleanErr != nil {
-		return errors.Join(err, cleanErr)
+		return &LeftoverError{errors.Join(err, cleanErr)}
 	}
 	return err
 }
+
+// LeftoverError says that something could not be removed, whatever else went wrong.
+type LeftoverError struct{ error }
+
+func (e *LeftoverError) Unwrap() error { return e.error }
 
 func (s *Stage) path(rel string) string { return filepath.Join(s.dir, rel) }
 

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -144,7 +145,8 @@ func uncertainUnlessFinal(err error) error {
 // dropAfterFinal takes vol_data.json away after an error that kubelet holds to be final, and
 // returns err.
 func (k *Kubelet) dropAfterFinal(err error, path string) error {
-	if _, uncertain := err.(uncertainError); err == nil || uncertain {
+	var ue uncertainError
+	if err == nil || errors.As(err, &ue) {
 		return err
 	}
 	if rmErr := removeMountDir(path); rmErr != nil {

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,10 +37,12 @@ func run(ctx context.Context) int {
 	if *hostRoot != "" {
 		tell = func(ctx context.Context, cfg story.Config) error { return story.Look(ctx, cfg, *hostRoot) }
 	}
-	switch err := tell(ctx, cfg); {
+	err := tell(ctx, cfg)
+	var left *story.LeftoverError
+	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil && err == context.Cause(ctx):
+	case ctx.Err() != nil && !errors.As(err, &left):
 		_, _ = fmt.Fprintln(os.Stdout, "\nInterrupted. Nothing was left behind.")
 		return 0
 	default:
