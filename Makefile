@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= csi-rdma-gate:$(VERSION)
 
 # The gate, and the tests whose dependencies the gate shall not have.
-MODULES := . test/story test/kubelet test/csi-sanity
+MODULES := . test/story test/kubelet test/csi-sanity test/e2e-rdma
 
 GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -16,23 +16,28 @@ RACE = $(shell set -- $$($(GO) env CC); [ "$$($(GO) env CGO_ENABLED)" = 1 ] && c
 # Go would ask git for a revision and fail where the clone belongs to another user. VERSION says it already.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: help build run test lint bench image clean
+.PHONY: help build run test e2e-rdma lint bench image clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile
 
 build: ## build the gate and the fake CSI driver into build/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o build/ ./cmd/csi-rdma-gate ./test/driver
 
-run: build ## tell the story of a pulled cable on the terminal
+run: build ## tell the story of a pulled cable on the terminal; HOST_ROOT=/ looks at this machine instead, FLAGS go to the gate
 	$(GO) build -C test/story -o ../../build/story ./cmd/run
-	build/story -gate build/csi-rdma-gate -driver build/driver
+	build/story -gate build/csi-rdma-gate -driver build/driver $(if $(HOST_ROOT),-host-root $(HOST_ROOT)) $(if $(FLAGS),-- $(FLAGS))
 
 test: ## run every test
 	$(GO) test $(RACE) ./...
 	$(GO) test -C test/story ./...
 	$(GO) test -C test/kubelet ./...
 	$(GO) test -C test/csi-sanity ./...
+	$(GO) test -C test/e2e-rdma ./...
+
+e2e-rdma: build ## break a real RDMA stack, in a virtual machine (qemu, apt), and see the gate close and open
+	CGO_ENABLED=0 $(GO) build -C test/e2e-rdma -trimpath -o ../../build/e2e-rdma/ . ./guest
+	build/e2e-rdma/e2e-rdma -gate build/csi-rdma-gate -driver build/driver -guest build/e2e-rdma/guest -cache build/e2e-rdma $(FLAGS)
 
 lint: ## run the linters of .golangci.yml, and govulncheck where its database can be reached
 	for m in $(MODULES); do (cd $$m && $(GOLANGCI_LINT) run ./...) || exit; done

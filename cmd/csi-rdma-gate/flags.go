@@ -30,6 +30,7 @@ type options struct {
 	version bool
 	mode    string
 	logging *logsapi.LoggingConfiguration
+	set     map[string]string // the flags that were given, for /status
 
 	csiAddress, kubeletRegistrationPath, pluginRegistrationPath string
 	gateAddress, kubeletDir, hostRoot, nodeName                 string
@@ -41,7 +42,7 @@ type options struct {
 	gateVolumes                                       []string
 	timeout, driverCallTimeout, hold, shutdownTimeout time.Duration
 
-	rdmaDevices, rdmaModules                 []string
+	rdmaDevices, rdmaModules, rdmaResources  []string
 	rdmaRequire, rdmaAbsent, rdmaChecks      string
 	rdmaMinRate                              float64
 	healthFile                               string
@@ -104,6 +105,7 @@ func newFlags() (*flag.FlagSet, *options) {
 		return nil
 	})
 	commaList(fs, &o.rdmaModules, "rdma-module", "kernel `module` that must be loaded, such as nvme_rdma; comma-separated, repeatable")
+	commaList(fs, &o.rdmaResources, "rdma-resource", "extended `resource` that kubelet must advertise, such as rdma/hca; comma-separated, repeatable")
 	fs.StringVar(&o.healthFile, "health-file", "", "`file` written by a check of your own: first line OK, or ERROR and a text")
 	duration(fs, &o.healthFileMaxAge, "health-file-max-age", time.Minute, positive, "age from which the health file says nothing any more")
 	duration(fs, &o.probeInterval, "rdma-probe-interval", time.Second, positive, "time between two probes")
@@ -176,6 +178,11 @@ func (o *options) probeConfig() (probe.Config, error) {
 			return c, fmt.Errorf("--rdma-module=%q is no module name; write one such as nvme_rdma", module)
 		}
 	}
+	for _, name := range o.rdmaResources {
+		if !isExtendedResource(name) {
+			return c, fmt.Errorf("--rdma-resource=%q is no extended resource; write DOMAIN/NAME as pods request it, such as rdma/hca", name)
+		}
+	}
 	if err := isDir("host-root", o.hostRoot); err != nil {
 		return c, err
 	}
@@ -191,7 +198,34 @@ func (o *options) probeConfig() (probe.Config, error) {
 		Modules:          o.rdmaModules,
 		HealthFile:       o.healthFile,
 		HealthFileMaxAge: o.healthFileMaxAge,
+
+		Resources:          o.rdmaResources,
+		PodResourcesSocket: filepath.Join(o.kubeletRoot(), "pod-resources", "kubelet.sock"),
 	}, nil
+}
+
+// isExtendedResource goes by the rules of the API server.
+func isExtendedResource(name string) bool {
+	domain, _, ok := strings.Cut(name, "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+		!strings.HasPrefix(name, "requests.") && len(validation.IsQualifiedName("requests."+name)) == 0
+}
+
+// kubeletRoot is empty if the flags do not tell. Without any, the probe command looks in the usual
+// place.
+func (o *options) kubeletRoot() string {
+	if o.kubeletDir != "" {
+		return o.kubeletDir
+	}
+	endpoint := socketPath(o.kubeletRegistrationPath)
+	if endpoint == "" {
+		return "/var/lib/kubelet"
+	}
+	before, _, _ := strings.Cut(endpoint, "/plugins/")
+	if before == endpoint {
+		return ""
+	}
+	return before
 }
 
 // config checks every flag. The error is one line that names the flag and what to write instead.
@@ -244,13 +278,9 @@ func (o *options) sockets(c *config) error {
 	if err := isDir("plugin-registration-path", o.pluginRegistrationPath); err != nil {
 		return err
 	}
-	kubeletDir := o.kubeletDir
+	kubeletDir := o.kubeletRoot()
 	if kubeletDir == "" {
-		before, _, ok := strings.Cut(endpoint, "/plugins/")
-		if !ok {
-			return fmt.Errorf("--kubelet-registration-path=%q has no /plugins/ in it, so kubelet's root is not known; add --kubelet-dir", o.kubeletRegistrationPath)
-		}
-		kubeletDir = before
+		return fmt.Errorf("--kubelet-registration-path=%q has no /plugins/ in it, so kubelet's root is not known; add --kubelet-dir", o.kubeletRegistrationPath)
 	}
 	if err := isDir("kubelet-dir", kubeletDir); err != nil {
 		return err

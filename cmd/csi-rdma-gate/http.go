@@ -10,10 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newDiagnostics is what --http-endpoint serves: /healthz, which fails when one of the checks does,
-// and pprof if asked for.
-func newDiagnostics(profile bool, checks ...func() error) *http.ServeMux {
+// newDiagnostics is what --http-endpoint serves: /metrics, /status, /healthz, which fails when one of
+// the checks does, and pprof if asked for.
+func newDiagnostics(metrics, status http.Handler, profile bool, checks ...func() error) *http.ServeMux {
 	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics)
+	mux.Handle("/status", status)
 	mux.HandleFunc("/healthz", healthz(func(context.Context) error {
 		for _, check := range checks {
 			if err := check(); err != nil {

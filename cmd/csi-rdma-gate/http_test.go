@@ -15,9 +15,11 @@ func get(mux *http.ServeMux, path string) int {
 	return w.Code
 }
 
+var nothing = http.NotFoundHandler()
+
 func TestHealthzFailsWithAnyCheck(t *testing.T) {
 	var first, second error
-	mux := newDiagnostics(false, func() error { return first }, func() error { return second })
+	mux := newDiagnostics(nothing, nothing, false, func() error { return first }, func() error { return second })
 	if code := get(mux, "/healthz"); code != http.StatusOK {
 		t.Errorf("all is well: %d", code)
 	}
@@ -29,7 +31,7 @@ func TestHealthzFailsWithAnyCheck(t *testing.T) {
 
 func TestPprofOnlyWhenAskedFor(t *testing.T) {
 	for profile, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
-		if code := get(newDiagnostics(profile), "/debug/pprof/"); code != want {
+		if code := get(newDiagnostics(nothing, nothing, profile), "/debug/pprof/"); code != want {
 			t.Errorf("profile %v: %d", profile, code)
 		}
 	}

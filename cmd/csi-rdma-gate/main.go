@@ -82,6 +82,8 @@ func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done 
 		_, _ = fmt.Fprintln(stdout, "csi-rdma-gate", version)
 		return true, nil
 	}
+	o.set = map[string]string{}
+	fs.Visit(func(f *flag.Flag) { o.set[f.Name] = f.Value.String() })
 	if errs := logsapi.Validate(o.logging, nil, nil); len(errs) > 0 {
 		return false, fmt.Errorf("logging flags: %w", errs.ToAggregate())
 	}

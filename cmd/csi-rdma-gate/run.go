@@ -11,6 +11,7 @@ import (
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/proxy"
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/registration"
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/socket"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/status"
 )
 
 // tendInterval keeps within the 5 s after which a socket that somebody has removed is back.
@@ -25,9 +26,14 @@ func run(ctx context.Context, c *config, o *options) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 
-	monitor := probe.NewMonitor(probe.New(c.probe), c.monitor)
+	prober := probe.New(c.probe)
+	go prober.Watch(serving)
+	monitor := probe.NewMonitor(prober, c.monitor)
 	go monitor.Run(serving)
+	go probe.NewEvents(monitor).Run(serving)
 
+	operations := &status.Operations{}
+	c.proxy.Record = operations.Record
 	c.proxy.Gate.Health, c.proxy.Topology.Health = monitor.Health, monitor.Health
 	server, err := proxy.New(c.proxy)
 	if err != nil {
@@ -51,7 +57,9 @@ func run(ctx context.Context, c *config, o *options) error {
 	c.registration.Health = monitor.Health
 	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
 	registrar := registration.New(c.registration)
-	go serveHTTP(serving, c.httpAddress, newDiagnostics(o.pprof, gate.Err, registrar.Err))
+	sources := status.Sources{Version: version, Health: monitor.Health, Calls: server.Stats, Registration: registrar.Stats}
+	page := status.Page{Sources: sources, Node: o.nodeName, Mode: o.gate, Topology: server.Topology, Flags: o.set}
+	go serveHTTP(serving, c.httpAddress, newDiagnostics(status.Handler(sources, operations), page, o.pprof, gate.Err, registrar.Err))
 	go serveHTTP(serving, o.livenessEndpoint, newLiveness(o.timeout, server.Probe))
 
 	deregistered := make(chan struct{})

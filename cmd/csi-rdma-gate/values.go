@@ -80,18 +80,33 @@ func (v *numberValue) Set(s string) error {
 	return nil
 }
 
-// list collects the values of a repeatable flag.
-func list(fs *flag.FlagSet, values *[]string, name, usage string) {
-	fs.Func(name, usage, func(s string) error {
-		*values = append(*values, s)
-		return nil
-	})
+// listValue collects the values of a repeatable flag.
+type listValue struct {
+	values *[]string
+	// commas: several values may be joined by them.
+	commas bool
 }
 
-// commaList is a list whose values may also be joined by commas.
+func list(fs *flag.FlagSet, values *[]string, name, usage string) {
+	fs.Var(&listValue{values, false}, name, usage)
+}
+
 func commaList(fs *flag.FlagSet, values *[]string, name, usage string) {
-	fs.Func(name, usage, func(s string) error {
-		*values = append(*values, strings.Split(s, ",")...)
-		return nil
-	})
+	fs.Var(&listValue{values, true}, name, usage)
+}
+
+func (v *listValue) String() string {
+	if v.values == nil {
+		return ""
+	}
+	return strings.Join(*v.values, ",")
+}
+
+func (v *listValue) Set(s string) error {
+	if v.commas {
+		*v.values = append(*v.values, strings.Split(s, ",")...)
+	} else {
+		*v.values = append(*v.values, s)
+	}
+	return nil
 }

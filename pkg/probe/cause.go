@@ -15,7 +15,8 @@ func (c *causes) steady(troubles []Trouble) []Trouble {
 	steady := make([]Trouble, 0, len(troubles))
 	for _, t := range troubles {
 		key := troubleKey{t.Subject, t.Reason}
-		if detail, lasting := (*c)[key]; lasting {
+		// The exception has no raw values, and its detail is about the hardware too.
+		if detail, lasting := (*c)[key]; lasting && t.Reason != ResourceNotAdvertised {
 			t.Detail = detail
 		}
 		next[key] = t.Detail

@@ -165,6 +165,14 @@ type Override struct {
 	Why  string
 }
 
+// String is the line of the override file.
+func (o Override) String() string {
+	if o.Open {
+		return "open " + o.Why
+	}
+	return "closed " + o.Why
+}
+
 // Health is the state of the node at one moment: the last probe's result and what follows from
 // it for new mounts.
 type Health struct {
@@ -187,6 +195,12 @@ type Health struct {
 	UnhealthyTicks int
 	// Decided is true from the first tick on whose verdict was healthy or unhealthy.
 	Decided bool
+
+	// Probes counts the probes so far by their verdict, ProbeTime is what they took together.
+	Probes    [3]uint64
+	ProbeTime time.Duration
+	// Changes counts how often Open has changed.
+	Changes uint64
 
 	superseded chan struct{}
 }

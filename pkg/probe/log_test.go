@@ -2,6 +2,7 @@ package probe
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,9 +12,14 @@ import (
 
 // captureLog collects what is logged until the test ends.
 func captureLog(t *testing.T) *[]string {
+	var mu sync.Mutex
 	var lines []string
 	t.Cleanup(klog.CaptureState().Restore)
-	klog.SetLogger(funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	klog.SetLogger(funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, args)
+	}, funcr.Options{}))
 	return &lines
 }
 

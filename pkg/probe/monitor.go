@@ -102,17 +102,19 @@ func (m *Monitor) Run(ctx context.Context) {
 // read that hangs does not stop the count.
 func (m *Monitor) tick(ctx context.Context, ticks *schedule) {
 	override := m.readOverride(ctx)
+	begin := time.Now()
 	result := m.prober.Probe(ctx, false)
 	if ctx.Err() == nil {
-		m.publish(result, override, 1+ticks.missed())
+		m.publish(result, override, 1+ticks.missed(), time.Since(begin))
 	}
 }
 
 // extra is a full probe between ticks.
 func (m *Monitor) extra(ctx context.Context, ticks *schedule) {
+	begin := time.Now()
 	result := m.prober.Probe(ctx, true)
 	if ctx.Err() == nil {
-		m.publish(result, m.Health().Override, ticks.missed())
+		m.publish(result, m.Health().Override, ticks.missed(), time.Since(begin))
 	}
 }
 
@@ -126,7 +128,7 @@ func (m *Monitor) readOverride(ctx context.Context) *Override {
 }
 
 // publish derives Health from a result that stands for a number of ticks; none for an extra probe.
-func (m *Monitor) publish(r *Result, o *Override, ticks int) {
+func (m *Monitor) publish(r *Result, o *Override, ticks int, took time.Duration) {
 	now := time.Now()
 	m.gate.step(r.Verdict, ticks > 0, now)
 	if steady := m.causes.steady(r.Troubles()); r.Verdict != Healthy {
@@ -141,6 +143,9 @@ func (m *Monitor) publish(r *Result, o *Override, ticks int) {
 		Since:          old.Since,
 		UnhealthyTicks: old.UnhealthyTicks,
 		Decided:        old.Decided || ticks > 0 && r.Verdict != Unknown,
+		Probes:         old.Probes,
+		ProbeTime:      old.ProbeTime + took,
+		Changes:        old.Changes,
 		superseded:     make(chan struct{}),
 	}
 	if o != nil {
@@ -151,8 +156,10 @@ func (m *Monitor) publish(r *Result, o *Override, ticks int) {
 	if !h.Open && o == nil {
 		h.Cause = m.cause
 	}
+	h.Probes[r.Verdict]++
 	if h.Open != old.Open {
 		h.Since = wholeSeconds(now)
+		h.Changes++
 	}
 	m.log.changed(old, h)
 	m.current.Store(h)

@@ -31,6 +31,10 @@ type Config struct {
 	// means none. Older than HealthFileMaxAge (0 means 60s) it says nothing.
 	HealthFile       string
 	HealthFileMaxAge time.Duration
+	// Resources are extended resources that kubelet must advertise. PodResourcesSocket is where
+	// it is asked.
+	Resources          []string
+	PodResourcesSocket string
 }
 
 func (c Config) withDefaults() Config {
@@ -48,10 +52,11 @@ const refreshEvery = 30 * time.Second
 
 // Prober looks at the hardware. It is safe for concurrent use, but does one probe at a time.
 type Prober struct {
-	config Config
-	fs     fsys
-	layers layers
-	checks []nodeCheck
+	config  Config
+	fs      fsys
+	layers  layers
+	checks  []nodeCheck
+	kubelet *resourceCheck // one of checks, or nil
 
 	mu      sync.Mutex // held during a probe
 	listing call[listing]
@@ -95,7 +100,19 @@ func newProber(c Config, fs fsys) *Prober {
 	if c.HealthFile != "" {
 		p.checks = append(p.checks, newHealthFile(c.HealthFile, c.HealthFileMaxAge))
 	}
+	if len(c.Resources) > 0 {
+		p.kubelet = newResourceCheck(c)
+		p.checks = append(p.checks, p.kubelet)
+	}
 	return p
+}
+
+// Watch asks kubelet for its resources every 10 seconds until ctx ends, so that probes need not.
+// Without it a probe that finds the last answer older than that asks by itself and waits.
+func (p *Prober) Watch(ctx context.Context) {
+	if p.kubelet != nil {
+		p.kubelet.watch(ctx)
+	}
 }
 
 // Probe looks once. A full probe reads everything; a light one lists the devices and reads only

@@ -118,7 +118,7 @@ func (r Reason) advice() string {
 	case ModuleMissing:
 		return "Load it with modprobe, and look why it was not loaded after a driver reload"
 	case ResourceNotAdvertised:
-		return "Look at the device plugin's DaemonSet, its taints and tolerations"
+		return "`kubectl describe node` shows what kubelet advertises and the node's taints; the device plugin's log shows why it registers nothing"
 	case CheckFailed:
 		return "Look at the check that writes this file"
 	case ProbeStuck:
@@ -134,6 +134,6 @@ func (r Reason) advice() string {
 	case NotProbedYet:
 		return "Wait for the first probe"
 	default:
-		return "Look at the kernel log, and whether the host's /sys is mounted whole"
+		return "Look at the kernel log, and whether the host's /sys is mounted whole; if it is kubelet that is silent, whether it runs and its directory is mounted"
 	}
 }

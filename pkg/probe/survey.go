@@ -1,6 +1,9 @@
 package probe
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // survey is what a probe found: ports in natural order, and what keeps the selection from being
 // complete.
@@ -84,6 +87,9 @@ func (p *Prober) result(s survey, checked []Trouble) *Result {
 	if p.config.AbsentOpen && !p.seen && absent(reason) {
 		reason, s.missing = "", nil
 	}
+	if reason == "" && len(s.missing) == 0 && allHealthy(s.ports) {
+		exonerate(checked)
+	}
 	for _, t := range checked {
 		reason = worse(reason, t.Reason)
 	}
@@ -93,6 +99,11 @@ func (p *Prober) result(s survey, checked []Trouble) *Result {
 		Ports:        s.ports,
 		NodeTroubles: append(s.missing, checked...),
 	}
+}
+
+// allHealthy wants at least one port.
+func allHealthy(ports []Port) bool {
+	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p Port) bool { return p.Verdict != Healthy })
 }
 
 func absent(r Reason) bool { return r == NoSubsystem || r == NoDevices || r == DeviceMissing }

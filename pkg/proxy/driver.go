@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
 	"strings"
@@ -23,12 +24,14 @@ import (
 type driver struct {
 	address string
 	conn    *grpc.ClientConn
+	// record is told of every call that has ended.
+	record func(method string, err error, took time.Duration)
 }
 
 // connectBackoff keeps every wait below a second, jitter included.
 var connectBackoff = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 800 * time.Millisecond}
 
-func newDriver(address string) (*driver, error) {
+func newDriver(address string, record func(method string, err error, took time.Duration)) (*driver, error) {
 	conn, err := grpc.NewClient("unix:"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// What kubelet sends; some drivers' HTTP/2 stacks refuse a path as authority.
@@ -45,12 +48,14 @@ func newDriver(address string) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &driver{address: address, conn: conn}, nil
+	return &driver{address: address, conn: conn, record: record}, nil
 }
 
 // forward carries one call of any shape, unary or streaming, between caller and driver. ctx is the
 // caller's, or one derived from it.
-func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string) error {
+func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string) (err error) {
+	begin := time.Now()
+	defer func() { d.record(method, err, time.Since(begin)) }()
 	ctx, cancel := context.WithCancel(outgoing(ctx))
 	defer cancel()
 	ctx, answered := watchAnswer(ctx)
@@ -68,7 +73,7 @@ func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method s
 		}
 		if err != nil {
 			caller.SetTrailer(stream.Trailer())
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return d.explain(ctx, answered, err)
@@ -83,7 +88,7 @@ func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method s
 func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, cancel context.CancelFunc) {
 	for {
 		var f frame
-		if err := caller.RecvMsg(&f); err == io.EOF {
+		if err := caller.RecvMsg(&f); errors.Is(err, io.EOF) {
 			_ = stream.CloseSend()
 			return
 		} else if err != nil {
@@ -99,12 +104,14 @@ func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, cancel context.
 // call makes one unary call and returns the driver's reply, byte for byte. Headers and trailers
 // reach the caller when there is one.
 func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error) {
+	begin := time.Now()
 	ctx, answered := watchAnswer(outgoing(ctx))
 	var (
 		reply           frame
 		header, trailer metadata.MD
 	)
 	err := d.conn.Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	d.record(method, err, time.Since(begin))
 	if caller != nil {
 		_ = caller.SetHeader(header)
 		caller.SetTrailer(trailer)

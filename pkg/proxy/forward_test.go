@@ -93,7 +93,7 @@ func TestAStreamPasses(t *testing.T) {
 		}
 	}
 	_ = stream.CloseSend()
-	if err := stream.RecvMsg(new(frame)); err != io.EOF {
+	if err := stream.RecvMsg(new(frame)); !errors.Is(err, io.EOF) {
 		t.Errorf("end of stream: %v", err)
 	}
 }

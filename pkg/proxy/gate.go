@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"path"
 	"strings"
 	"time"
 
@@ -35,7 +36,8 @@ type gate struct {
 	// stopping is closed at shutdown. It ends every wait.
 	stopping <-chan struct{}
 	// mounted is a seam for tests.
-	mounted func(places []string) (bool, error)
+	mounted  func(places []string) (bool, error)
+	refusals refusals
 }
 
 // decide is the whole policy: nil lets the call pass to the driver, an error is the answer.
@@ -73,7 +75,7 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 	err := g.decide(r, h)
 	if g.Observe {
 		if err != nil {
-			g.log("Would have refused", r, err)
+			g.record("Would have refused", r, h, err)
 		}
 		return nil
 	}
@@ -82,13 +84,20 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 		err = g.decide(r, h)
 	}
 	if err != nil {
-		g.log("Refused", r, err)
+		g.record("Refused", r, h, err)
 	}
 	return err
 }
 
-// log leaves out what the message says already, and the caller's line breaks.
-func (g *gate) log(what string, r *request, err error) {
+// record counts and logs a refusal. The line leaves out what the message says already, and the
+// caller's line breaks.
+func (g *gate) record(what string, r *request, h *probe.Health, err error) {
+	g.refusals.count(Refusal{
+		Method:   path.Base(r.method),
+		Code:     status.Code(err),
+		Reason:   reason(h),
+		Observed: g.Observe,
+	})
 	klog.InfoS(what, "method", r.method, "path", oneLine(r.path), "code", status.Code(err), "message", status.Convert(err).Message())
 }
 

@@ -71,6 +71,17 @@ func (in *inherited) has(r *request, driver string) bool {
 	return begun || i.untouched
 }
 
+// count counts a driver's volumes, and those of which nobody knows whose they are.
+func (in *inherited) count(driver string) int {
+	n := len(in.unreadable)
+	for volume := range in.byVolume {
+		if in.of(volume, driver) != nil {
+			n++
+		}
+	}
+	return n
+}
+
 func (in *inherited) targets(volume, driver string) []string {
 	var paths []string
 	if i := in.of(volume, driver); i != nil {

@@ -119,8 +119,8 @@ func newWorld(seed uint64) *world {
 }
 
 func (w *world) startGate() {
-	s := &Server{volumes: newVolumes(), replies: newReplies(nil, 0), undone: make(chan struct{}, 1), stopping: make(chan struct{}), carry: w.driver.carry}
-	s.replies.last[csi.Identity_GetPluginInfo_FullMethodName], _ = proto.Marshal(&csi.GetPluginInfoResponse{Name: modelDriverName})
+	s := &Server{volumes: newVolumes(), replies: newReplies(0), undone: make(chan struct{}, 1), stopping: make(chan struct{}), carry: w.driver.carry}
+	s.replies.name = modelDriverName
 	s.gate = &gate{GateConfig: GateConfig{Health: w.health.get, NodeName: "n"}, volumes: s.volumes, driverName: s.replies.driverName,
 		stopping: s.stopping, mounted: w.driver.mounted}
 	var attempts []attempt

@@ -74,6 +74,15 @@ func (s *Server) FreezeTopology() map[string]string {
 	return s.topology.inject(s.replies.driverName(), own)
 }
 
+// Topology returns the segments that NodeGetInfo adds to the driver's own.
+func (s *Server) Topology() map[string]string {
+	own, ok := s.replies.driverTopology()
+	if !ok {
+		return nil
+	}
+	return s.topology.inject(s.replies.driverName(), own)
+}
+
 // ThawTopology lets the injected segments follow the hardware again.
 func (s *Server) ThawTopology() { s.topology.thaw() }
 

@@ -21,10 +21,11 @@ type replies struct {
 
 	mu   sync.Mutex
 	last map[string]frame
+	name string // from the last GetPluginInfo
 }
 
-func newReplies(d *driver, patience time.Duration) *replies {
-	return &replies{driver: d, patience: patience, last: map[string]frame{}}
+func newReplies(patience time.Duration) *replies {
+	return &replies{patience: patience, last: map[string]frame{}}
 }
 
 // ask returns the driver's reply of now, or its last one while it is away (see patience). An
@@ -53,11 +54,20 @@ func (rs *replies) ask(ctx context.Context, caller grpc.ServerStream, method str
 func (rs *replies) fetch(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error) {
 	reply, err := rs.driver.call(ctx, caller, method, request)
 	if err == nil {
-		rs.mu.Lock()
-		rs.last[method] = reply
-		rs.mu.Unlock()
+		rs.remember(method, reply)
 	}
 	return reply, err
+}
+
+func (rs *replies) remember(method string, reply frame) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.last[method] = reply
+	if method == csi.Identity_GetPluginInfo_FullMethodName {
+		var m csi.GetPluginInfoResponse
+		_ = unmarshal(reply, &m)
+		rs.name = m.GetName()
+	}
 }
 
 func (rs *replies) recall(method string) (frame, bool) {
@@ -69,10 +79,9 @@ func (rs *replies) recall(method string) (frame, bool) {
 
 // driverName is what the driver calls itself; empty until it has said so.
 func (rs *replies) driverName() string {
-	f, _ := rs.recall(csi.Identity_GetPluginInfo_FullMethodName)
-	var m csi.GetPluginInfoResponse
-	_ = unmarshal(f, &m)
-	return m.GetName()
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.name
 }
 
 // driverTopology is what the driver itself reports; the bool says whether it has answered yet.

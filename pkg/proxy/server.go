@@ -32,6 +32,9 @@ type Config struct {
 	KubeletDir string
 	Gate       GateConfig
 	Topology   TopologyConfig
+	// Record is told of every call to the driver that has ended, with the driver's name, which is
+	// empty until the driver has told it. It may be nil.
+	Record func(driver, method string, err error, took time.Duration)
 }
 
 // Server is the proxy. Its methods are safe for concurrent use.
@@ -53,15 +56,21 @@ type Server struct {
 
 // New returns a Server that does not accept yet. It does not wait for the driver.
 func New(config Config) (*Server, error) {
-	d, err := newDriver(config.DriverAddress)
+	rs := newReplies(config.Timeout)
+	d, err := newDriver(config.DriverAddress, func(method string, err error, took time.Duration) {
+		if config.Record != nil {
+			config.Record(rs.driverName(), method, err, took)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
+	rs.driver = d
 	s := &Server{
 		config:   config,
 		driver:   d,
 		carry:    d.call,
-		replies:  newReplies(d, config.Timeout),
+		replies:  rs,
 		volumes:  newVolumes(),
 		topology: &topology{TopologyConfig: config.Topology},
 		undone:   make(chan struct{}, 1),

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,8 +86,8 @@ const (
 	maxRefusalBackoff = 2 * time.Minute
 )
 
-// Registrar keeps the registration as it should be. Run does the work on one goroutine; Err is safe
-// for concurrent use.
+// Registrar keeps the registration as it should be. Run does the work on one goroutine; Err and Stats are
+// safe for concurrent use.
 type Registrar struct {
 	Config
 	random func(time.Duration) time.Duration
@@ -111,8 +112,40 @@ type Registrar struct {
 	refusals               int
 	freshAt                time.Time // when a fresh socket is put in place; zero if none is due
 
-	mu  sync.Mutex
-	err error
+	mu    sync.Mutex
+	err   error
+	stats Stats
+}
+
+// Stats is what a Registrar has counted since its start, and how things stand now.
+type Stats struct {
+	// Registered: our registration socket is in place.
+	Registered bool
+	// Sustained: trouble counts for the registration.
+	Sustained bool
+	// Volumes is the newest count; 0 while it does not matter.
+	Volumes int
+	// Registrations and Deregistrations are sockets put in place and taken away.
+	Registrations, Deregistrations uint64
+	// Refusals are registrations that kubelet has reported as failed.
+	Refusals uint64
+	// RefusedKeys are topology keys left out because the node has them with another value.
+	RefusedKeys []string
+}
+
+// Stats returns a copy of the counts.
+func (r *Registrar) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.stats
+	st.RefusedKeys = slices.Clone(st.RefusedKeys)
+	return st
+}
+
+func (r *Registrar) update(change func(*Stats)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.stats)
 }
 
 // New returns a Registrar that has done nothing yet.
@@ -259,6 +292,9 @@ func (r *Registrar) awaitVerdict(ctx context.Context) {
 
 // step brings the registration closer to what it should be at this moment.
 func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
+	defer func() {
+		r.update(func(st *Stats) { st.Registered, st.Sustained, st.Volumes = r.published, r.sustained, r.volumes })
+	}()
 	r.tend(now)
 	if was := r.sustained; was != r.judge(h) {
 		klog.InfoS("Trouble counts for the registration", "driver", r.name, "sustained", r.sustained, "registered", r.published, "policy", r.Policy)
@@ -293,6 +329,7 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 		}
 		r.deregistrations = append(r.deregistrations, now)
 		r.withdraw()
+		r.update(func(st *Stats) { st.Deregistrations++ })
 		klog.InfoS("Deregistered", "driver", r.name, "policy", r.Policy)
 	}
 }
@@ -360,6 +397,7 @@ func (r *Registrar) publish(ctx context.Context, now time.Time) {
 	}
 	r.published, r.everPublished = true, true
 	r.due, r.freshAt = time.Time{}, time.Time{}
+	r.update(func(st *Stats) { st.Registrations++ })
 	klog.InfoS("Registration socket is in place", "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
 }
 
@@ -417,9 +455,11 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 	backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
 	backoff = backoff/2 + r.random(backoff)
 	r.refusals++
+	r.update(func(st *Stats) { st.Refusals++ })
 	r.freshAt = now.Add(backoff)
 	klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
 	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
+		r.update(func(st *Stats) { st.RefusedKeys = append(st.RefusedKeys, m[1]) })
 		klog.InfoS("Topology label is left out, because the node has it with another value", "key", m[1], "reported", m[2], "onNode", m[3],
 			"remedy", fmt.Sprintf("kubectl label node %s %s-", r.NodeName, m[1]))
 	}

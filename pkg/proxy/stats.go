@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"maps"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
+)
+
+// Refusal is a kind of answer that the gate gave instead of the driver.
+type Refusal struct {
+	Method string // NodeStageVolume or NodePublishVolume
+	Code   codes.Code
+	// Reason is the first one for which the gate was closed, or Override.
+	Reason string
+	// Observed: it would have been given, but the gate only observes.
+	Observed bool
+}
+
+// refusals counts them. The number of kinds is bounded by the vocabulary of Reasons.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[Refusal]uint64
+}
+
+func (rs *refusals) count(r Refusal) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.counts == nil {
+		rs.counts = map[Refusal]uint64{}
+	}
+	rs.counts[r]++
+}
+
+func (rs *refusals) copy() map[Refusal]uint64 {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return maps.Clone(rs.counts)
+}
+
+func reason(h *probe.Health) string {
+	if h.Override != nil {
+		return "Override"
+	}
+	if len(h.Cause) > 0 {
+		return string(h.Cause[0].Reason)
+	}
+	return string(h.Reason)
+}
+
+// Stats is what a Server has counted since its start, and what it knows now.
+type Stats struct {
+	Refusals map[Refusal]uint64
+	// Volumes by what is known of them; one volume can be in several states, by its paths.
+	InFlight, Done, Unfinished, Inherited int
+}
+
+// Stats returns a copy of the counts.
+func (s *Server) Stats() Stats {
+	st := s.volumes.stats(s.replies.driverName())
+	st.Refusals = s.gate.refusals.copy()
+	return st
+}
+
+func (vs *volumes) stats(driver string) Stats {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	st := Stats{InFlight: vs.calls, Inherited: vs.inherited.count(driver)}
+	for _, v := range vs.known {
+		done, unfinished := false, false
+		for _, records := range []map[string]*record{v.staged, v.published} {
+			for _, r := range records {
+				done = done || r.done
+				unfinished = unfinished || r.unfinished
+			}
+		}
+		if done {
+			st.Done++
+		}
+		if unfinished {
+			st.Unfinished++
+		}
+	}
+	return st
+}
