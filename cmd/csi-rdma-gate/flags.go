@@ -36,7 +36,7 @@ type options struct {
 	gateAddress, kubeletDir, hostRoot, nodeName                 string
 	httpEndpoint, livenessEndpoint                              string
 	healthPort                                                  int
-	pprof                                                       bool
+	pprof, storageHealth                                        bool
 
 	gate, overrideFile                                string
 	gateVolumes                                       []string
@@ -88,6 +88,7 @@ func newFlags() (*flag.FlagSet, *options) {
 	fs.StringVar(&o.nodeName, "node-name", hostName(), "`name` of the node in messages")
 	duration(fs, &o.shutdownTimeout, "shutdown-timeout", 25*time.Second, notNegative, "how long calls that are with the driver may take to end after SIGTERM")
 
+	fs.BoolVar(&o.storageHealth, "storage-health", false, "advertise GET_STORAGE_HEALTH (CSI 1.13, alpha) and add the gate's entries to the driver's NodeGetStorageHealth")
 	fs.StringVar(&o.livenessEndpoint, "liveness-endpoint", "", "TCP `address` for livenessprobe's /healthz, which asks the driver's Probe; empty means none")
 
 	// The hardware.
@@ -290,7 +291,7 @@ func (o *options) sockets(c *config) error {
 	}
 	c.gateAddress = gate
 	c.proxy.DriverAddress, c.proxy.KubeletDir = driver, kubeletDir
-	c.proxy.Timeout, c.proxy.CallTimeout = o.timeout, o.driverCallTimeout
+	c.proxy.Timeout, c.proxy.CallTimeout, c.proxy.StorageHealth = o.timeout, o.driverCallTimeout, o.storageHealth
 	c.registration.Dir, c.registration.Endpoint = o.pluginRegistrationPath, endpoint
 	return nil
 }

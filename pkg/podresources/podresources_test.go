@@ -49,7 +49,7 @@ func serve(t *testing.T, answer func(context.Context) (*podresourcesapi.Allocata
 	}
 	server := grpc.NewServer(grpc.MaxSendMsgSize(maxReply))
 	podresourcesapi.RegisterPodResourcesListerServer(server, &kubelet{answer: answer})
-	go server.Serve(l)
+	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	return socket
 }

@@ -10,6 +10,7 @@ import (
 
 // Events has a Monitor probe as soon as the kernel tells of a change, instead of at the next tick.
 // It may miss any event and the Monitor is still right, only later: events are a matter of speed.
+// A driver that holds the kernel's lock on interfaces holds up Events, but nothing else.
 type Events struct {
 	health   func() *Health
 	kick     func()

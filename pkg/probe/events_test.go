@@ -206,3 +206,22 @@ func TestInterfacesElsewhereAreWorthOneLine(t *testing.T) {
 		t.Errorf("%q", told)
 	}
 }
+
+func TestEventIsJudgedByTheNewestSelection(t *testing.T) {
+	h := &Health{}
+	kicks := 0
+	e := &Events{
+		health:   func() *Health { return h },
+		kick:     func() { kicks++ },
+		interest: interest{lookup: namespace{anInterface(2, "ens1f0", nil)}.lookup},
+	}
+	e.hear(heard{notices: []notice{anInterface(2, "ens1f0", nil)}})
+	if kicks != 0 {
+		t.Errorf("%d kicks before anything was selected", kicks)
+	}
+	h = &Health{Result: onEns1f0(healthy)}
+	e.hear(heard{notices: []notice{addressNotice{index: 2, address: "a"}}})
+	if kicks != 1 {
+		t.Errorf("%d kicks, want one", kicks)
+	}
+}

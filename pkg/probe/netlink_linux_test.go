@@ -453,6 +453,24 @@ func TestKernelOverflow(t *testing.T) {
 	}
 }
 
+// Neither listening nor looking up takes a privilege or a namespace of one's own.
+func TestOwnNamespace(t *testing.T) {
+	for _, s := range NewEvents(NewMonitor(&script{}, MonitorConfig{})).sources {
+		n, err := s.open()
+		if err != nil {
+			t.Error(s.name, ": ", err)
+			continue
+		}
+		n.Close()
+		if _, err := n.receive(); err == nil {
+			t.Errorf("%s: heard something after Close", s.name)
+		}
+	}
+	if l, err := netlinkLookup(0)("lo", 0); err != nil || l.index != 1 || l.kind != "" {
+		t.Errorf("%+v %v", l, err)
+	}
+}
+
 func TestLookupInTheKernel(t *testing.T) {
 	k := newKernel(t)
 	index := k.add("veth", "ens1f0", "switch0", 0)

@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc"
-	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 // fakeKubelet answers instead of a socket. A file stands for the socket's inode.
@@ -298,41 +294,4 @@ func TestHardwareThatIsAbsentIsNotFine(t *testing.T) {
 		empty.kubelet.ask = k.ask
 		wantTroubles(t, empty.Probe(t.Context(), true), "rdma/hca ResourceNotAdvertised ("+lookAtThePlugin)
 	})
-}
-
-// podResources is the part of kubelet that a real socket leads to.
-type podResources struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-}
-
-func (podResources) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "rdma/b", DeviceIds: []string{"0"}}}}, nil
-}
-
-func TestResourcesOverARealSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "podres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "kubelet.sock")
-	c := Config{Selectors: selectors(t, "mlx5_0"), Resources: []string{"rdma/b", "rdma/hca"}, PodResourcesSocket: path}
-	wantTroubles(t, newProber(c, newTree(t, roce)).Probe(t.Context(), true),
-		path+" AttributeUnreadable (kubelet does not tell its resources: connect: no such file or directory)")
-
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, podResources{})
-	go server.Serve(l)
-	t.Cleanup(server.Stop)
-	wantTroubles(t, newProber(c, newTree(t, roce)).Probe(t.Context(), true), "rdma/hca AttributeUnreadable ("+tooYoung)
-	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	wantTroubles(t, newProber(c, newTree(t, roce)).Probe(t.Context(), true),
-		"rdma/hca ResourceNotAdvertised (the RDMA hardware is fine, but "+lookAtThePlugin)
 }

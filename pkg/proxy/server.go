@@ -32,6 +32,8 @@ type Config struct {
 	KubeletDir string
 	Gate       GateConfig
 	Topology   TopologyConfig
+	// StorageHealth advertises and answers NodeGetStorageHealth.
+	StorageHealth bool
 	// Record is told of every call to the driver that has ended, with the driver's name, which is
 	// empty until the driver has told it. It may be nil.
 	Record func(driver, method string, err error, took time.Duration)
@@ -154,6 +156,11 @@ func (s *Server) handle(_ any, caller grpc.ServerStream) error {
 		csi.Identity_GetPluginInfo_FullMethodName,
 		csi.Identity_GetPluginCapabilities_FullMethodName:
 		return s.describe(caller, method)
+	case csi.Node_NodeGetStorageHealth_FullMethodName:
+		if s.config.StorageHealth {
+			return s.storageHealth(caller, method)
+		}
+		return s.forward(caller, method)
 	default:
 		return s.forward(caller, method)
 	}
@@ -256,6 +263,16 @@ func (s *Server) amend(ctx context.Context, method string, reply frame) frame {
 				Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
 			}},
 		}}})
+	case csi.Node_NodeGetCapabilities_FullMethodName:
+		var m csi.NodeGetCapabilitiesResponse
+		if !s.config.StorageHealth || unmarshal(reply, &m) != nil || hasStorageHealth(&m) {
+			return reply
+		}
+		return extend(reply, &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{
+				Type: csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
+			}},
+		}}})
 	default:
 		return reply
 	}
@@ -283,6 +300,15 @@ func (s *Server) segments(ctx context.Context) map[string]string {
 func hasTopology(m *csi.GetPluginCapabilitiesResponse) bool {
 	for _, c := range m.GetCapabilities() {
 		if c.GetService().GetType() == csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS {
+			return true
+		}
+	}
+	return false
+}
+
+func hasStorageHealth(m *csi.NodeGetCapabilitiesResponse) bool {
+	for _, c := range m.GetCapabilities() {
+		if c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH {
 			return true
 		}
 	}
