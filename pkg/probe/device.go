@@ -28,6 +28,8 @@ type sighting struct {
 	at time.Time
 	// matched says, for each selector, whether it named one of the ports.
 	matched []bool
+	// vanished: it was listed, but is not there.
+	vanished bool
 	// skipped is why a device does not count although there is no selection.
 	skipped string
 	ports   []portSighting
@@ -94,7 +96,9 @@ func (d *device) look(selectors []Selector, prev *sighting, early func(*sighting
 	s, err := d.identify(selectors)
 	early(s)
 	if err != nil {
-		return s.withFinding(unreadable("ports", err))
+		s = s.withFinding(unreadable("ports", err))
+		s.vanished = isAbsent(err)
+		return s
 	}
 	full := *s
 	full.at, full.ports = time.Now(), nil

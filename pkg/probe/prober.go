@@ -60,9 +60,12 @@ type Prober struct {
 
 	mu      sync.Mutex // held during a probe
 	listing call[listing]
-	names   []string // of the last listing
-	devices map[string]*target
-	seen    bool // a selected port, ever
+	// The entries of the last listing; as names, in natural order; and those that may be selected.
+	entries, names, candidates []string
+	listedAt                   time.Time
+	settled                    bool // nothing that is selected was missing or stuck
+	devices                    map[string]*target
+	seen                       bool // a selected port, ever
 }
 
 // nodeCheck looks at something that concerns no single port.
@@ -115,24 +118,33 @@ func (p *Prober) Watch(ctx context.Context) {
 	}
 }
 
-// Probe looks once. A full probe reads everything; a light one lists the devices and reads only
-// state, phys_state and carrier of the selected ports, and everything about a device when one of
-// those has changed or 30 seconds have passed. It returns within the timeout even if reads hang.
-// What it returns after ctx was cancelled means nothing.
+// Probe looks once. A full probe reads everything; a light one reads only state, phys_state and
+// carrier of the selected ports, everything about a device when one of those has changed or 30
+// seconds have passed, and the list of devices while a selected one is missing or stuck. It returns
+// within the timeout even if reads hang. What it returns after ctx was cancelled means nothing.
 func (p *Prober) Probe(ctx context.Context, full bool) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 
-	found := p.list(ctx)
-	if !slices.Equal(found.names, p.names) {
-		full = true
+	list := full || !p.settled || time.Since(p.listedAt) >= refreshEvery
+	result, vanished := p.look(ctx, list, full)
+	if vanished {
+		result, _ = p.look(ctx, true, true)
 	}
-	p.forget(found)
-	candidates := p.candidates(p.names)
+	return result
+}
+
+// look is one walk over the devices. vanished says that one of them is not there any more.
+func (p *Prober) look(ctx context.Context, list, full bool) (result *Result, vanished bool) {
+	found := listing{entries: p.entries}
+	if list {
+		found = p.list(ctx)
+		full = p.take(found) || full
+	}
 	if !found.stuck {
-		for _, name := range candidates {
+		for _, name := range p.candidates {
 			p.start(name, full)
 		}
 	}
@@ -140,48 +152,62 @@ func (p *Prober) Probe(ctx context.Context, full bool) *Result {
 	for _, c := range p.checks {
 		checked = append(checked, c.troubles(ctx, full)...)
 	}
-	sightings := make(map[string]*sighting)
-	for _, name := range candidates {
-		sightings[name] = p.finish(ctx, name, found.stuck)
+	sightings := make(map[string]*sighting, len(p.candidates))
+	for _, name := range p.candidates {
+		s := p.finish(ctx, name, found.stuck)
+		sightings[name], vanished = s, vanished || s.vanished
 	}
-	return p.result(p.survey(found, candidates, sightings), checked)
+	survey := p.survey(found, sightings)
+	p.settled = len(survey.missing) == 0 && !slices.ContainsFunc(survey.ports, func(port Port) bool { return port.Reason == ProbeStuck })
+	return p.result(survey, checked), vanished
 }
 
-// listing is what the class directory holds.
+// listing is what the class directory holds, in the kernel's order.
 type listing struct {
-	names []string
-	err   error
-	stuck bool
+	entries []string
+	err     error
+	stuck   bool
 }
 
 // list is bounded like any other read. While it is stuck the devices are those of the last one.
 func (p *Prober) list(ctx context.Context) listing {
+	p.listedAt = time.Now()
 	r := reader{fs: p.fs}
 	found, ok := p.listing.do(ctx, func() listing {
-		names, err := r.readDir(classDir)
-		if err != nil {
-			return listing{err: err}
-		}
-		// The kernel has no such names, but they would break messages.
-		return listing{names: slices.DeleteFunc(names, func(name string) bool { return name != tidy(name) })}
+		entries, err := r.readDirUnsorted(classDir)
+		return listing{entries: entries, err: err}
 	})
 	if !ok {
-		return listing{names: p.names, stuck: true}
+		return listing{entries: p.entries, stuck: true}
 	}
 	return found
 }
 
+// take takes in a listing and returns whether it differs from the last one. A node can have hundreds
+// of virtual functions, so what follows from it is not found out again at every tick.
+func (p *Prober) take(found listing) bool {
+	if p.names != nil && slices.Equal(found.entries, p.entries) {
+		return false
+	}
+	p.entries = found.entries
+	// The kernel has no names that are not tidy, but they would break messages.
+	p.names = slices.DeleteFunc(slices.Clone(found.entries), func(name string) bool { return name != tidy(name) })
+	sortNatural(p.names)
+	p.candidates = p.named(p.names)
+	p.forget()
+	return true
+}
+
 // forget drops devices that are gone, but not those with a read in flight: should the name come
 // back, that read still counts.
-func (p *Prober) forget(found listing) {
-	p.names = found.names
+func (p *Prober) forget() {
 	maps.DeleteFunc(p.devices, func(name string, t *target) bool {
-		return !slices.Contains(found.names, name) && !t.inFlight()
+		return !slices.Contains(p.names, name) && !t.inFlight()
 	})
 }
 
-// candidates are the devices that may hold selected ports, going by their names.
-func (p *Prober) candidates(names []string) []string {
+// named are the devices that may hold selected ports, going by their names.
+func (p *Prober) named(names []string) []string {
 	if len(p.config.Selectors) == 0 {
 		return names
 	}

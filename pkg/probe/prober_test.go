@@ -115,7 +115,6 @@ func TestLightProbeReadsStateAndCarrierOnly(t *testing.T) {
 	for range 3 {
 		p.Probe(t.Context(), false)
 		want := []string{
-			"list sys/class/infiniband",
 			"read sys/class/infiniband/mlx5_0/ports/1/state",
 			"read sys/class/infiniband/mlx5_0/ports/1/phys_state",
 			"read sys/class/net/ens1f0/carrier",
@@ -124,6 +123,28 @@ func TestLightProbeReadsStateAndCarrierOnly(t *testing.T) {
 			t.Errorf("asked for %q", got)
 		}
 	}
+}
+
+func TestLightProbeListsDevicesWhileOneIsMissing(t *testing.T) {
+	tr := newTree(t, roce)
+	p := newProber(Config{Selectors: selectors(t, "mlx5_0", "mlx5_7"), Require: Require{all: true}}, tr)
+	p.Probe(t.Context(), true)
+	for range 2 {
+		tr.reset()
+		p.Probe(t.Context(), false)
+		if got := tr.reset(); !slices.Contains(got, "list sys/class/infiniband") {
+			t.Errorf("asked for %q", got)
+		}
+	}
+}
+
+func TestLightProbeMissesADeviceThatVanishes(t *testing.T) {
+	tr := newTree(t, roce)
+	p := newProber(Config{Selectors: selectors(t, "mlx5_*")}, tr)
+	p.Probe(t.Context(), true)
+	tr.remove("sys/class/infiniband/mlx5_0")
+	tr.remove("sys/class/infiniband/mlx5_1")
+	want(t, p.Probe(t.Context(), false), "unhealthy NoDevices")
 }
 
 func TestFirstProbeIsFullWhateverWasAskedFor(t *testing.T) {
@@ -382,6 +403,7 @@ func TestClassDirectoryThatHangs(t *testing.T) {
 		synctest.Wait()
 		want(t, p.Probe(t.Context(), false), "healthy, mlx5_0/1 healthy, mlx5_1/1 healthy")
 		release = tr.block(classDir)
+		want(t, p.Probe(t.Context(), true), "unhealthy ProbeStuck, mlx5_0/1 unhealthy ProbeStuck, mlx5_1/1 unhealthy ProbeStuck")
 		want(t, p.Probe(t.Context(), false), "unhealthy ProbeStuck, mlx5_0/1 unhealthy ProbeStuck, mlx5_1/1 unhealthy ProbeStuck")
 		release()
 		synctest.Wait()

@@ -134,10 +134,14 @@ func (r *reader) readFile(name string) ([]byte, error) {
 }
 
 func (r *reader) readDir(name string) ([]string, error) {
-	r.now.Store(&name)
-	names, err := r.fs.readDir(name)
+	names, err := r.readDirUnsorted(name)
 	sortNatural(names)
 	return names, err
+}
+
+func (r *reader) readDirUnsorted(name string) ([]string, error) {
+	r.now.Store(&name)
+	return r.fs.readDir(name)
 }
 
 func (r *reader) readlink(name string) (string, error) {

@@ -12,9 +12,9 @@ type survey struct {
 	missing []Trouble
 }
 
-func (p *Prober) survey(found listing, candidates []string, sightings map[string]*sighting) survey {
+func (p *Prober) survey(found listing, sightings map[string]*sighting) survey {
 	var s survey
-	for _, name := range candidates {
+	for _, name := range p.candidates {
 		for _, port := range sightings[name].ports {
 			s.ports = append(s.ports, port.Port)
 		}
@@ -22,7 +22,7 @@ func (p *Prober) survey(found listing, candidates []string, sightings map[string
 	p.seen = p.seen || len(s.ports) > 0
 	s.missing = p.listingTroubles(found)
 	if s.missing == nil {
-		s.missing = p.selectionTroubles(found.names, sightings, len(s.ports))
+		s.missing = p.selectionTroubles(p.names, sightings, len(s.ports))
 	}
 	return s
 }
@@ -37,7 +37,7 @@ func (p *Prober) listingTroubles(found listing) []Trouble {
 		return []Trouble{{"", NoSubsystem, p.noSubsystem()}}
 	case found.err != nil:
 		return []Trouble{{subject, AttributeUnreadable, errText(found.err)}}
-	case len(found.names) == 0:
+	case len(p.names) == 0:
 		return []Trouble{{"", NoDevices, subject + " is empty: no driver has registered a device"}}
 	}
 	return nil

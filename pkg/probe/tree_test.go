@@ -3,7 +3,9 @@ package probe
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,10 +167,9 @@ func (tr *tree) readDir(name string) ([]string, error) {
 	for l := range tr.links {
 		note(l)
 	}
-	var names []string
-	for n := range seen {
-		names = append(names, n)
-	}
+	// Any order will do, as long as it is the same each time, as the kernel's is.
+	names := slices.Sorted(maps.Keys(seen))
+	slices.Reverse(names)
 	return names, nil
 }
 
