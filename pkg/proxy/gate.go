@@ -89,16 +89,18 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 	return err
 }
 
-// record counts and logs a refusal. The line leaves out what the message says already, and the
-// caller's line breaks.
+// record counts a refusal and logs the first of its kind, then one a minute. The line leaves out
+// what the message says already, and the caller's line breaks.
 func (g *gate) record(what string, r *request, h *probe.Health, err error) {
-	g.refusals.count(Refusal{
+	log, silent := g.refusals.count(Refusal{
 		Method:   path.Base(r.method),
 		Code:     status.Code(err),
 		Reason:   reason(h),
 		Observed: g.Observe,
-	})
-	klog.InfoS(what, "method", r.method, "path", oneLine(r.path), "code", status.Code(err), "message", status.Convert(err).Message())
+	}, time.Now())
+	if log {
+		klog.InfoS(what, "method", path.Base(r.method), "path", oneLine(r.path), "code", status.Code(err), "message", status.Convert(err).Message(), "moreOfThisKind", silent)
+	}
 }
 
 // awaitOpen returns the newest Health once the gate is open, or when Hold, the caller's patience

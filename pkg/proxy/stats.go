@@ -1,8 +1,8 @@
 package proxy
 
 import (
-	"maps"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -19,25 +19,52 @@ type Refusal struct {
 	Observed bool
 }
 
-// refusals counts them. The number of kinds is bounded by the vocabulary of Reasons.
+// refusals counts them. The number of kinds is bounded by the vocabulary of Reasons. Safe for
+// concurrent use.
 type refusals struct {
-	mu     sync.Mutex
-	counts map[Refusal]uint64
+	mu    sync.Mutex
+	kinds map[Refusal]*tally
 }
 
-func (rs *refusals) count(r Refusal) {
+type tally struct {
+	count  uint64
+	logged time.Time
+	silent uint64 // since then
+}
+
+// logInterval is the least time between two lines in the log for refusals of one kind. A node with a
+// hundred waiting pods refuses a call every second.
+const logInterval = time.Minute
+
+// count counts one and returns whether it is worth a line, and how many alike got none before.
+func (rs *refusals) count(r Refusal, now time.Time) (log bool, silent uint64) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.counts == nil {
-		rs.counts = map[Refusal]uint64{}
+	if rs.kinds == nil {
+		rs.kinds = map[Refusal]*tally{}
 	}
-	rs.counts[r]++
+	t := rs.kinds[r]
+	if t == nil {
+		t = &tally{}
+		rs.kinds[r] = t
+	}
+	t.count++
+	if !t.logged.IsZero() && now.Sub(t.logged) < logInterval {
+		t.silent++
+		return false, 0
+	}
+	silent, t.logged, t.silent = t.silent, now, 0
+	return true, silent
 }
 
-func (rs *refusals) copy() map[Refusal]uint64 {
+func (rs *refusals) counts() map[Refusal]uint64 {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	return maps.Clone(rs.counts)
+	counts := make(map[Refusal]uint64, len(rs.kinds))
+	for r, t := range rs.kinds {
+		counts[r] = t.count
+	}
+	return counts
 }
 
 func reason(h *probe.Health) string {
@@ -60,7 +87,7 @@ type Stats struct {
 // Stats returns a copy of the counts.
 func (s *Server) Stats() Stats {
 	st := s.volumes.stats(s.replies.driverName())
-	st.Refusals = s.gate.refusals.copy()
+	st.Refusals = s.gate.refusals.counts()
 	return st
 }
 
