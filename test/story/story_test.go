@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/csi-rdma-gate/csi-rdma-gate/test/story"
+	"github.com/csi-rdma-gate/csi-rdma-gate/test/story/child"
 	"github.com/csi-rdma-gate/csi-rdma-gate/test/story/storytest"
 )
 
@@ -64,7 +67,35 @@ func kills() map[string]func(*story.Stage) error {
 		s.Driver.Kill()
 		return errors.Join(s.Gate.Start(), s.Driver.Start())
 	}
-	return map[string]func(*story.Stage) error{"gate": gate, "driver": driver, "both": both}
+	return map[string]func(*story.Stage) error{"gate": gate, "driver": driver, "both": both, "surge": surge}
+}
+
+// surge is an update in which the next gate starts before this one goes.
+func surge(s *story.Stage) error {
+	var socket string
+	for _, arg := range s.Gate.Args {
+		if path, ok := strings.CutPrefix(arg, "--kubelet-registration-path="); ok {
+			socket = path
+		}
+	}
+	before, err := os.Lstat(socket)
+	if err != nil {
+		return err
+	}
+	old := s.Gate
+	s.Gate = &child.Program{Name: "next gate", Path: old.Path, Args: old.Args, Stdout: old.Stdout, Stderr: old.Stderr, Died: old.Died}
+	if err := s.Gate.Start(); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if now, err := os.Lstat(socket); err == nil && !os.SameFile(before, now) {
+			break
+		}
+		if time.Now().After(deadline) {
+			return errors.New("the next gate does not take the socket over")
+		}
+	}
+	return old.Stop(10 * time.Second)
 }
 
 // A kill leaves a state from which a plain restart continues.
@@ -99,6 +130,9 @@ func (b binaries) testGoesOnAfterKill(t *testing.T) {
 				}
 				return kill(s)
 			})
+		}
+		if who == "surge" {
+			continue // it is no accident, so it has no random moment
 		}
 		for range 3 {
 			tell(who+" at any moment", killAtAnyMoment(kill))
