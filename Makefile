@@ -1,4 +1,4 @@
-# `make` lists the targets. They need Go and its module proxy; image needs docker too.
+# `make` lists the targets. They need Go and its module proxy; image needs docker too, e2e-rdma Debian 12 with qemu.
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
