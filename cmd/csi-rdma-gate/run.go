@@ -52,7 +52,9 @@ func run(ctx context.Context, c *config, o *options) error {
 	server.Inherit()
 	awaitFirstProbe(ctx, monitor, c.probe.Timeout)
 	close(accept)
-	go tend(serving, gate)
+	tending, stopTending := context.WithCancel(serving)
+	defer stopTending()
+	go tend(tending, gate)
 
 	c.registration.Health = monitor.Health
 	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
@@ -76,6 +78,7 @@ func run(ctx context.Context, c *config, o *options) error {
 	case <-shutdown.Done():
 	}
 	server.Stop(shutdown)
+	stopTending()
 	gate.Remove()
 	server.Close(shutdown)
 	return nil

@@ -137,6 +137,16 @@ func (s *sighting) withFinding(f finding) *sighting {
 	return &c
 }
 
+// refreshAfter is how long a sighting holds while a light look sees no change.
+func (s *sighting) refreshAfter() time.Duration {
+	for i := range s.ports {
+		if s.ports[i].Verdict != Healthy {
+			return refreshTroubleEvery
+		}
+	}
+	return refreshEvery
+}
+
 // verbsOrZero and gidIndex work on the nil sighting of a device that was never looked at.
 func (s *sighting) verbsOrZero() verbsSighting {
 	if s == nil {

@@ -30,7 +30,8 @@ func (p port) checkNetdev(link link, gidHint int) netdevSighting {
 	}
 	var foreign []string
 	var failed error
-	for name, err := range p.mapping(link, gidHint) {
+	// A port that is not active has no need of another interface: its table need not be walked.
+	for name, err := range p.mapping(link, gidHint, link.active) {
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
@@ -86,7 +87,7 @@ func (p port) allZero() (slots int, zero bool) {
 // mapsTo says whether an interface that maps to the port, here or in another namespace, has a name
 // that matches.
 func (p port) mapsTo(pattern string) bool {
-	for name, err := range p.mapping(p.linkLayer(), -1) {
+	for name, err := range p.mapping(p.linkLayer(), -1, true) {
 		if err == nil && glob(pattern, name) {
 			return true
 		}
@@ -95,8 +96,9 @@ func (p port) mapsTo(pattern string) bool {
 }
 
 // mapping yields each interface once, the likeliest and cheapest first, and errors that kept it
-// from looking further.
-func (p port) mapping(link link, gidHint int) func(func(string, error) bool) {
+// from looking further. Unless deep, it spares the GID table, which can be long, if there is an
+// interface without it.
+func (p port) mapping(link link, gidHint int, deep bool) func(func(string, error) bool) {
 	seen := make(map[string]bool)
 	return func(yield func(string, error) bool) {
 		once := func(name string, err error) bool {
@@ -112,7 +114,7 @@ func (p port) mapping(link link, gidHint int) func(func(string, error) bool) {
 		case gidHint >= 0 && !once(p.ndevAt(gidHint)):
 		case !p.deviceNet(once):
 		case !once(p.parent()):
-		default:
+		case deep || len(seen) == 0:
 			p.ndevs(once)
 		}
 	}

@@ -47,8 +47,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// refreshEvery is how often everything is read, whether or not a light probe saw a change.
-const refreshEvery = 30 * time.Second
+// refreshEvery is how often everything is read, whether or not a light probe saw a change. What is
+// not healthy is read more often, so that nobody waits half a minute for what has been mended.
+const (
+	refreshEvery        = 30 * time.Second
+	refreshTroubleEvery = 5 * time.Second
+)
 
 // Prober looks at the hardware. It is safe for concurrent use, but does one probe at a time.
 type Prober struct {
@@ -225,7 +229,7 @@ func (p *Prober) start(name string, full bool) {
 	}
 	last := t.last
 	d := &device{reader: &t.reader, name: name, layers: p.layers}
-	full = full || t.abandoned() || last == nil || last.at.IsZero() || time.Since(last.at) >= refreshEvery
+	full = full || t.abandoned() || last == nil || last.at.IsZero() || time.Since(last.at) >= last.refreshAfter()
 	t.start(func() *sighting {
 		if !full && d.glance(last) {
 			return last

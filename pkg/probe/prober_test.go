@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
@@ -145,6 +146,55 @@ func TestLightProbeMissesADeviceThatVanishes(t *testing.T) {
 	tr.remove("sys/class/infiniband/mlx5_0")
 	tr.remove("sys/class/infiniband/mlx5_1")
 	want(t, p.Probe(t.Context(), false), "unhealthy NoDevices")
+}
+
+// A long table costs a second on some devices, and what is down is down whatever else maps to it.
+func TestAPortThatIsDownHasItsGIDTableSpared(t *testing.T) {
+	tr := newTree(t, roce)
+	for i := range 64 {
+		tr.set(fmt.Sprintf("sys/class/infiniband/mlx5_0/ports/1/gids/%d", i+1), "0000:0000:0000:0000:0000:0000:0000:0000")
+	}
+	p := newProber(Config{Selectors: selectors(t, "mlx5_0")}, tr)
+	p.Probe(t.Context(), true)
+	for _, c := range []struct {
+		state, phys, want string
+		most              int
+	}{
+		{"1: DOWN", "3: Disabled", "unhealthy PhysLinkDown, mlx5_0/1 unhealthy PhysLinkDown", 2},
+		{"4: ACTIVE", "5: LinkUp", "unhealthy NetdevNoCarrier, mlx5_0/1 unhealthy NetdevNoCarrier", 200},
+	} {
+		tr.set("sys/class/infiniband/mlx5_0/ports/1/state", c.state)
+		tr.set("sys/class/infiniband/mlx5_0/ports/1/phys_state", c.phys)
+		tr.set("sys/class/net/ens1f0/carrier", "!EINVAL")
+		tr.reset()
+		want(t, p.Probe(t.Context(), true), c.want)
+		gids := 0
+		for _, read := range tr.reset() {
+			if strings.Contains(read, "/gids/") {
+				gids++
+			}
+		}
+		if gids == 0 || gids > c.most {
+			t.Errorf("%s: %d GIDs read, want %d at most", c.state, gids, c.most)
+		}
+	}
+}
+
+// What only a full look can see is seen again within seconds once it has been mended.
+func TestTroubleIsLookedAtMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree(t, roce)
+		const node = "dev/infiniband/uverbs0"
+		good := tr.files[node]
+		p := newProber(Config{Selectors: selectors(t, "mlx5_0")}, tr)
+		tr.remove(node)
+		want(t, p.Probe(t.Context(), true), "unhealthy VerbsMissing, mlx5_0/1 unhealthy VerbsMissing")
+		tr.set(node, good)
+		time.Sleep(refreshTroubleEvery - time.Second)
+		want(t, p.Probe(t.Context(), false), "unhealthy VerbsMissing, mlx5_0/1 unhealthy VerbsMissing")
+		time.Sleep(time.Second)
+		want(t, p.Probe(t.Context(), false), "healthy, mlx5_0/1 healthy")
+	})
 }
 
 func TestFirstProbeIsFullWhateverWasAskedFor(t *testing.T) {

@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&o.guest, "guest", "build/e2e-rdma/guest", "static `binary` of the program in guest")
 	flag.StringVar(&o.cache, "cache", "build/e2e-rdma", "`directory` that keeps the kernel from run to run")
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long the virtual machine may run")
-	flag.IntVar(&o.events, "events", 0, "how many link-downs have to close the gate before its next tick, all but 5 in 100")
+	flag.IntVar(&o.events, "events", 100, "how many link-downs have to close the gate before its next tick, all but 5 in 100")
 	flag.BoolVar(&o.faults, "faults", true, "make the faults too, not only the link-downs")
 	flag.BoolVar(&o.verbose, "v", false, "show the machine's console, the logs of gate and driver, and what sysfs says in each fault")
 	flag.Parse()
