@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -314,6 +315,9 @@ func (o *options) http(c *config) error {
 	if _, _, err := net.SplitHostPort(o.livenessEndpoint); o.livenessEndpoint != "" && err != nil {
 		return fmt.Errorf("--liveness-endpoint=%q is no address; write HOST:PORT, such as localhost:9808", o.livenessEndpoint)
 	}
+	if o.livenessEndpoint != "" && o.livenessEndpoint == c.httpAddress {
+		return errors.New("--liveness-endpoint and --http-endpoint are the same address; write another port for one of them")
+	}
 	if ip := net.ParseIP(host); o.pprof && host != "localhost" && !ip.IsLoopback() {
 		return errors.New("--enable-pprof needs a loopback address; write --http-endpoint=localhost:PORT")
 	}
@@ -323,6 +327,10 @@ func (o *options) http(c *config) error {
 func (o *options) gatePolicy(c *config) error {
 	if err := oneOf("gate", o.gate, "enforce", "observe"); err != nil {
 		return err
+	}
+	// Host names that Kubernetes would not have are let through: the name only stands in messages.
+	if len(o.nodeName) > 253 || strings.ContainsFunc(o.nodeName, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("--node-name=%q is no node's name; write spec.nodeName", o.nodeName)
 	}
 	c.proxy.Gate = proxy.GateConfig{NodeName: o.nodeName, Observe: o.gate == "observe", Hold: o.hold}
 	for _, text := range o.gateVolumes {

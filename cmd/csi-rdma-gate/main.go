@@ -28,9 +28,9 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	// The second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
+	// It is never undone: a second SIGTERM, as kubelet sends after a restart of its own, must not cut
+	// calls off.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	status, err := command(ctx, os.Args[1:], os.Stdout)
 	klog.Flush()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -16,10 +17,13 @@ type line struct {
 	err     error
 }
 
-var errStuck = errors.New("reading did not return")
+var (
+	errStuck  = errors.New("reading did not return")
+	errNoFile = errors.New("not a regular file")
+)
 
-// lineReader reads such a file. It may be a pipe that nobody writes or lie on a file system that
-// hangs, so reads are bounded like those of the hardware.
+// lineReader reads such a file. It may lie on a file system that hangs, so reads are bounded like
+// those of the hardware.
 type lineReader struct {
 	path string
 	call call[line]
@@ -34,12 +38,16 @@ func (r *lineReader) read(ctx context.Context) line {
 }
 
 func readLine(path string) line {
-	f, err := os.Open(path)
+	// Opening a pipe would otherwise wait for a writer, and go on waiting when a file takes its place.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return line{err: err}
 	}
 	defer f.Close()
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNoFile
+	}
 	if err != nil {
 		return line{err: err}
 	}

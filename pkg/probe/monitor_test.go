@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -426,25 +427,33 @@ func TestOverride(t *testing.T) {
 }
 
 func TestOverrideFileThatHangs(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "override")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// In real time: a system call that hangs stops a bubble's clock.
-	f := overrideFile{lineReader: lineReader{path: fifo}}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	release := make(chan struct{})
+	f := overrideFile{lineReader: lineReader{path: filepath.Join(t.TempDir(), "override")}}
+	f.call.start(func() line { <-release; return line{} })
 	for range 3 {
-		if o := f.look(ctx); o != nil {
+		if o := f.look(t.Context()); o != nil {
 			t.Errorf("%+v", o)
 		}
 	}
 	if f.complaint != errStuck.Error() {
 		t.Error(f.complaint)
 	}
-	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
-	if err != nil {
+	close(release)
+}
+
+func TestAPipeIsNoOverrideFileAndHoldsUpNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "override")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.Close()
+	f := overrideFile{lineReader: lineReader{path: path}}
+	if o := f.look(t.Context()); o != nil || f.complaint != errNoFile.Error() {
+		t.Errorf("%+v, %q", o, f.complaint)
+	}
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("open at last\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if o := f.look(t.Context()); o == nil || !o.Open || o.Why != "at last" {
+		t.Errorf("%+v, %q", o, f.complaint)
+	}
 }

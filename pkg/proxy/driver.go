@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -19,12 +20,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// driver is the one connection to the CSI driver below the gate. It reconnects by itself, within
-// a second of the driver's return. Safe for concurrent use.
+// driver is the CSI driver below the gate. Each known method has a connection of its own, so that
+// mounts that hang cannot use up the streams that the driver allows on one and hold up what would
+// undo them; kubelet even makes one for each call. Connections are made when they are first needed
+// and come back by themselves within a second of the driver's return. Safe for concurrent use.
 type driver struct {
 	address string
-	conn    *grpc.ClientConn
-	// record is told of every call that has ended.
+	conns   map[string]*grpc.ClientConn // by method; "" for those that are not known
+	// record is told of every call that has ended; method is "" for one that is not known.
 	record func(method string, err error, took time.Duration)
 }
 
@@ -32,34 +35,59 @@ type driver struct {
 var connectBackoff = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 800 * time.Millisecond}
 
 func newDriver(address string, record func(method string, err error, took time.Duration)) (*driver, error) {
-	conn, err := grpc.NewClient("unix:"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// What kubelet sends; some drivers' HTTP/2 stacks refuse a path as authority.
-		grpc.WithAuthority("localhost"),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff, MinConnectTimeout: 5 * time.Second}),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithIdleTimeout(0),
-		grpc.WithStatsHandler(answerWatch{}),
-		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(codec{}),
-			grpc.MaxCallRecvMsgSize(math.MaxInt32),
-			grpc.MaxCallSendMsgSize(math.MaxInt32)),
-	)
-	if err != nil {
-		return nil, err
+	d := &driver{address: address, conns: map[string]*grpc.ClientConn{}, record: record}
+	for _, method := range knownMethods() {
+		conn, err := grpc.NewClient("unix:"+address,
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			// What kubelet sends; some drivers' HTTP/2 stacks refuse a path as authority.
+			grpc.WithAuthority("localhost"),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff, MinConnectTimeout: 5 * time.Second}),
+			grpc.WithDisableServiceConfig(),
+			grpc.WithIdleTimeout(0),
+			grpc.WithStatsHandler(answerWatch{}),
+			grpc.WithDefaultCallOptions(
+				grpc.ForceCodecV2(codec{}),
+				grpc.MaxCallRecvMsgSize(math.MaxInt32),
+				grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		)
+		if err != nil {
+			return nil, err
+		}
+		d.conns[method] = conn
 	}
-	return &driver{address: address, conn: conn, record: record}, nil
+	return d, nil
 }
+
+// knownMethods are those that a node plugin serves, and "" for every other.
+func knownMethods() []string {
+	methods := []string{""}
+	for _, service := range []grpc.ServiceDesc{csi.Identity_ServiceDesc, csi.Node_ServiceDesc} {
+		for _, m := range service.Methods {
+			methods = append(methods, "/"+service.ServiceName+"/"+m.MethodName)
+		}
+	}
+	return methods
+}
+
+// known returns the method itself, or "" if it is not known.
+func (d *driver) known(method string) string {
+	if _, ok := d.conns[method]; ok {
+		return method
+	}
+	return ""
+}
+
+func (d *driver) conn(method string) *grpc.ClientConn { return d.conns[d.known(method)] }
 
 // forward carries one call of any shape, unary or streaming, between caller and driver. ctx is the
 // caller's, or one derived from it.
 func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string) (err error) {
 	begin := time.Now()
-	defer func() { d.record(method, err, time.Since(begin)) }()
+	defer func() { d.record(d.known(method), err, time.Since(begin)) }()
 	ctx, cancel := context.WithCancel(outgoing(ctx))
 	defer cancel()
 	ctx, answered := watchAnswer(ctx)
-	stream, err := d.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	stream, err := d.conn(method).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
 		return d.explain(ctx, answered, err)
 	}
@@ -110,8 +138,8 @@ func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method stri
 		reply           frame
 		header, trailer metadata.MD
 	)
-	err := d.conn.Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
-	d.record(method, err, time.Since(begin))
+	err := d.conn(method).Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	d.record(d.known(method), err, time.Since(begin))
 	if caller != nil {
 		_ = caller.SetHeader(header)
 		caller.SetTrailer(trailer)
@@ -124,12 +152,13 @@ func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method stri
 
 // awaitReady waits at most timeout for a connection. It is no error if there is none: the call
 // that follows says why.
-func (d *driver) awaitReady(ctx context.Context, timeout time.Duration) {
+func (d *driver) awaitReady(ctx context.Context, method string, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for state := d.conn.GetState(); state != connectivity.Ready; state = d.conn.GetState() {
-		d.conn.Connect()
-		if !d.conn.WaitForStateChange(ctx, state) {
+	conn := d.conn(method)
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		conn.Connect()
+		if !conn.WaitForStateChange(ctx, state) {
 			return
 		}
 	}
@@ -149,7 +178,11 @@ func (d *driver) explain(ctx context.Context, answered *atomic.Bool, err error) 
 	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s", d.address, status.Convert(err).Message())
 }
 
-func (d *driver) close() { _ = d.conn.Close() }
+func (d *driver) close() {
+	for _, conn := range d.conns {
+		_ = conn.Close()
+	}
+}
 
 // outgoing hands the caller's metadata on, less the transport's own keys, which gRPC makes anew
 // (those without the prefix it drops by itself).

@@ -2,13 +2,16 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -65,4 +68,57 @@ func TestConnectionsDoNotPileUp(t *testing.T) {
 		call(1)
 	}
 	t.Errorf("%d goroutines before 200 connections, %d after", before, runtime.NumGoroutine())
+}
+
+// A driver allows so many calls at once on a connection. Mounts that hang must not use them up for
+// what undoes them.
+func TestHungMountsHoldUpNothingElse(t *testing.T) {
+	r := newRig(t, nil)
+	r.driver.stop()
+	r.driver.streams = 3
+	r.driver.start(t)
+	hung := make(chan struct{}, 3)
+	r.driver.set(func(method string, stream grpc.ServerStream, _ frame) error {
+		if method == csi.Node_NodeStageVolume_FullMethodName {
+			hung <- struct{}{}
+			<-stream.Context().Done()
+			return stream.Context().Err()
+		}
+		return stream.SendMsg(&frame{})
+	})
+	r.Server.driver.awaitReady(t.Context(), csi.Node_NodeStageVolume_FullMethodName, 10*time.Second)
+	for i := range 3 {
+		go func() { _ = r.stage(fmt.Sprint("v", i), "/s") }()
+		<-hung
+	}
+	for _, method := range []string{
+		csi.Node_NodeUnstageVolume_FullMethodName, csi.Node_NodeUnpublishVolume_FullMethodName, csi.Node_NodeGetVolumeStats_FullMethodName,
+		csi.Node_NodeExpandVolume_FullMethodName, csi.Identity_Probe_FullMethodName, csi.Node_NodeGetCapabilities_FullMethodName,
+	} {
+		r.Server.driver.awaitReady(t.Context(), method, 10*time.Second)
+		if _, err := r.raw(r.ctx(10*time.Second), method, nil); err != nil {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
+func TestMethodsThatNobodyKnowsAreCountedAsOne(t *testing.T) {
+	var mu sync.Mutex
+	counted := map[string]int{}
+	r := newRig(t, func(c *Config) {
+		c.Record = func(_, method string, _ error, _ time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			counted[method]++
+		}
+	})
+	for i := range 5 {
+		_, _ = r.raw(t.Context(), fmt.Sprint("/csi.v1.Node/MadeUp", i), nil)
+	}
+	_, _ = r.raw(t.Context(), csi.Identity_Probe_FullMethodName, nil)
+	mu.Lock()
+	defer mu.Unlock()
+	if counted["other"] != 5 || counted[csi.Identity_Probe_FullMethodName] != 1 || len(counted) != 2 {
+		t.Errorf("%v", counted)
+	}
 }

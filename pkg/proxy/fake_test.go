@@ -22,6 +22,7 @@ import (
 type fakeDriver struct {
 	address string
 	server  *grpc.Server
+	streams uint32 // at once on a connection; 0 is any number
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -49,7 +50,7 @@ func (d *fakeDriver) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.server = grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(d.handle), grpc.MaxRecvMsgSize(math.MaxInt32))
+	d.server = grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(d.handle), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxConcurrentStreams(d.streams))
 	server := d.server
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)

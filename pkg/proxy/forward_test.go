@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -186,8 +187,13 @@ func TestNoLimitOnMessages(t *testing.T) {
 func (r *rig) awaitDriver() {
 	r.t.Helper()
 	for r.t.Context().Err() == nil {
-		r.Server.driver.awaitReady(r.t.Context(), 10*time.Second)
-		if _, err := r.identity().Probe(r.t.Context(), &csi.ProbeRequest{}); err == nil {
+		up := true
+		for _, method := range knownMethods() {
+			r.Server.driver.awaitReady(r.t.Context(), method, 10*time.Second)
+			_, err := r.raw(r.t.Context(), cmp.Or(method, "/csi.v1.Other/Other"), nil)
+			up = up && status.Code(err) != codes.Unavailable
+		}
+		if up {
 			return
 		}
 	}

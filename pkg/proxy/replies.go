@@ -35,7 +35,7 @@ func (rs *replies) ask(ctx context.Context, caller grpc.ServerStream, method str
 	if !ok {
 		// Nothing to fall back on: give a driver that is just coming up the time to do so, and
 		// then the caller's whole deadline to answer.
-		rs.driver.awaitReady(ctx, rs.patience)
+		rs.driver.awaitReady(ctx, method, rs.patience)
 		return rs.fetch(ctx, caller, method, request)
 	}
 	short, cancel := context.WithTimeout(ctx, rs.patience)
@@ -62,12 +62,14 @@ func (rs *replies) fetch(ctx context.Context, caller grpc.ServerStream, method s
 func (rs *replies) remember(method string, reply frame) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.last[method] = reply
 	if method == csi.Identity_GetPluginInfo_FullMethodName {
 		var m csi.GetPluginInfoResponse
-		_ = unmarshal(reply, &m)
+		if unmarshal(reply, &m) != nil || m.GetName() == "" {
+			return // no good reply: volumes and topology go by the name
+		}
 		rs.name = m.GetName()
 	}
+	rs.last[method] = reply
 }
 
 func (rs *replies) recall(method string) (frame, bool) {

@@ -103,6 +103,20 @@ func TestAHungDriverKeepsTheCallerNoLongerThanItsDeadline(t *testing.T) {
 	wantCode(t, "NodeGetInfo, never answered before", err, codes.DeadlineExceeded)
 }
 
+func TestAReplyWithoutANameDoesNotReplaceTheOneWithIt(t *testing.T) {
+	r := newRig(t, nil)
+	if err := r.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.driver.replies[csi.Identity_GetPluginInfo_FullMethodName] = &csi.GetPluginInfoResponse{}
+	if _, err := r.identity().GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := r.DriverName(t.Context()); name != "rdma.example.com" || err != nil {
+		t.Errorf("name %q, %v", name, err)
+	}
+}
+
 func TestReadyNeedsEverythingThatKubeletAsks(t *testing.T) {
 	r := newRig(t, nil)
 	fail := csi.Node_NodeGetInfo_FullMethodName

@@ -4,6 +4,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -35,7 +36,8 @@ type Config struct {
 	// StorageHealth advertises and answers NodeGetStorageHealth.
 	StorageHealth bool
 	// Record is told of every call to the driver that has ended, with the driver's name, which is
-	// empty until the driver has told it. It may be nil.
+	// empty until the driver has told it, and the method, which is "other" if it is not one of a
+	// node plugin's. It may be nil.
 	Record func(driver, method string, err error, took time.Duration)
 }
 
@@ -61,7 +63,7 @@ func New(config Config) (*Server, error) {
 	rs := newReplies(config.Timeout)
 	d, err := newDriver(config.DriverAddress, func(method string, err error, took time.Duration) {
 		if config.Record != nil {
-			config.Record(rs.driverName(), method, err, took)
+			config.Record(rs.driverName(), cmp.Or(method, "other"), err, took)
 		}
 	})
 	if err != nil {
@@ -105,21 +107,30 @@ func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 // the socket and calls Close.
 func (s *Server) Stop(ctx context.Context) {
 	close(s.stopping)
-	// A look every 10 ms: the number is all that counts, and this happens once.
+	if !s.drain(ctx) {
+		klog.InfoS("Calls that are still with the driver are given up", "calls", s.forwarding.Load())
+	}
+}
+
+// drain waits until no call is with the driver. It returns false if ctx ends before.
+func (s *Server) drain(ctx context.Context) bool {
+	// A look every 10 ms: the number is all that counts, and this happens twice.
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for s.forwarding.Load() > 0 {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			klog.InfoS("Calls that are still with the driver are given up", "calls", s.forwarding.Load())
-			return
+			return false
 		}
 	}
+	return true
 }
 
-// Close ends every connection: gracefully until ctx ends, which lets calls that came last finish.
+// Close stops accepting and ends every connection, after the calls that came last have ended, at most
+// until ctx ends. It does not wait for a client that has connected and says nothing.
 func (s *Server) Close(ctx context.Context) {
+	const farewell = 500 * time.Millisecond
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
@@ -127,9 +138,11 @@ func (s *Server) Close(ctx context.Context) {
 	}()
 	select {
 	case <-done:
+	case <-time.After(farewell):
+		s.drain(ctx)
+		go s.grpc.Stop() // it waits for handshakes
 	case <-ctx.Done():
-		s.grpc.Stop()
-		<-done
+		go s.grpc.Stop()
 	}
 	s.driver.close()
 }

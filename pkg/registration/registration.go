@@ -174,7 +174,7 @@ func (r *Registrar) Run(ctx context.Context) {
 		return
 	}
 	r.prepare()
-	defer r.server.Stop()
+	defer func() { go r.server.Stop() }() // it waits for clients that have connected and say nothing
 	defer r.keeper.Remove()
 
 	r.awaitVerdict(ctx)
@@ -452,12 +452,14 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 		klog.InfoS("Kubelet has registered the driver", "driver", r.name)
 		return
 	}
-	backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
-	backoff = backoff/2 + r.random(backoff)
-	r.refusals++
 	r.update(func(st *Stats) { st.Refusals++ })
-	r.freshAt = now.Add(backoff)
-	klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
+	if r.freshAt.IsZero() { // else it says again what is being seen to
+		backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
+		backoff = backoff/2 + r.random(backoff)
+		r.refusals++
+		r.freshAt = now.Add(backoff)
+		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
+	}
 	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
 		r.update(func(st *Stats) { st.RefusedKeys = append(st.RefusedKeys, m[1]) })
 		klog.InfoS("Topology label is left out, because the node has it with another value", "key", m[1], "reported", m[2], "onNode", m[3],

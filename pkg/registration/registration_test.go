@@ -415,6 +415,19 @@ func TestARefusedRegistrationGetsAFreshSocketAfterABackoffThatGrows(t *testing.T
 	}
 }
 
+func TestRefusalsThatKeepComingDoNotPutTheFreshSocketOff(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	for range 5 {
+		r.notify(r.now, &registerapi.RegistrationStatus{Error: "no"})
+		r.run(time.Second)
+	}
+	if st := r.Stats(); st.Registrations < 3 || st.Refusals != 5 {
+		t.Errorf("%d sockets after %d refusals in 5 s", st.Registrations, st.Refusals)
+	}
+}
+
 func TestATopologyCollisionLeavesTheKeyOut(t *testing.T) {
 	r := newRig(t, nil)
 	r.healthy()

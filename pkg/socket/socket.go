@@ -79,14 +79,19 @@ func (k *Keeper) Put() error {
 	return k.err
 }
 
-// Tend looks at the path and puts the socket back if somebody has removed it, or if it could not
-// be put there before. A successor's socket is left alone. The State is what it found. It does
-// nothing before Put and after Remove.
+// Tend looks at the path and puts the socket back if somebody has removed it, if it could not be put
+// there before, or if what stands there is dead: a successor is left alone as long as it listens.
+// The State is what it found. It does nothing before Put and after Remove.
 func (k *Keeper) Tend() (State, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.state()
-	if k.wanted && (k.listener == nil || s == Missing) {
+	switch {
+	case !k.wanted:
+	case s == Replaced && Dead(k.path):
+		_ = os.Remove(k.path) // rename would not take the place of a directory
+		k.err = k.put()
+	case s == Missing, k.listener == nil:
 		k.err = k.put()
 	}
 	return s, k.err
@@ -125,7 +130,7 @@ func (k *Keeper) put() error {
 	dot := dotName(k.path)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dot, Net: "unix"})
 	if err != nil {
-		return fmt.Errorf("put socket %s in place: %w", k.path, err)
+		return k.explain(err)
 	}
 	// Close would otherwise unlink the dot-name, and with it whatever another process has there.
 	l.SetUnlinkOnClose(false)
@@ -133,12 +138,22 @@ func (k *Keeper) put() error {
 	if err != nil {
 		_ = l.Close()
 		_ = os.Remove(dot)
-		return fmt.Errorf("put socket %s in place: %w", k.path, err)
+		return k.explain(err)
 	}
 	k.close()
 	k.listener, k.file = l, file
 	go func() { _ = k.serve(l) }()
 	return nil
+}
+
+// explain leaves out the dot-name, which is another one at each attempt: the same trouble shall have
+// the same text.
+func (k *Keeper) explain(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return fmt.Errorf("put socket %s in place: %w", k.path, err)
 }
 
 func install(dot, path string) (fs.FileInfo, error) {
@@ -188,7 +203,7 @@ func sweep(dir string) {
 	}
 }
 
-// Dead says whether path is a socket on which nobody listens.
+// Dead says that nobody listens at path: a socket whose process is gone, or no socket at all.
 func Dead(path string) bool {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -142,6 +142,44 @@ func TestTheOldOneReturnsWhenItsSuccessorGoes(t *testing.T) {
 	}
 }
 
+func TestWhatIsDeadIsNoSuccessor(t *testing.T) {
+	for name, put := range map[string]func(t *testing.T, path string){
+		"a dead socket": func(t *testing.T, path string) { dead(t, path) },
+		"a file": func(t *testing.T, path string) {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a directory": func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "csi.sock")
+		k := newKeeper(t, path)
+		mustPut(t, k)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		put(t, path)
+		if state, err := k.Tend(); state != Replaced || err != nil {
+			t.Errorf("%s: Tend() = %v, %v", name, state, err)
+		}
+		if k.State() != Ours || !connects(path) {
+			t.Errorf("%s is left in place", name)
+		}
+	}
+}
+
+func TestTheSameTroubleHasTheSameText(t *testing.T) {
+	k := newKeeper(t, filepath.Join(t.TempDir(), "absent", "csi.sock"))
+	first, second := k.Put(), k.Put()
+	if first == nil || first.Error() != second.Error() || !strings.HasSuffix(first.Error(), "csi.sock in place: no such file or directory") {
+		t.Errorf("%v, then %v", first, second)
+	}
+}
+
 func TestRemovedSocketStaysAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "csi.sock")
 	k := newKeeper(t, path)
