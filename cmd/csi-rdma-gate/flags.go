@@ -70,7 +70,7 @@ func newFlags() (*flag.FlagSet, *options) {
 	fs.StringVar(&o.kubeletRegistrationPath, "kubelet-registration-path", "", "`path` of the CSI socket, as kubelet sees it; required")
 	fs.StringVar(&o.pluginRegistrationPath, "plugin-registration-path", "/registration", "kubelet's plugins_registry `directory`, as seen here")
 	duration(fs, &o.timeout, "timeout", time.Second, positive, "how long the driver may take for the calls at the start, and may stay silent before a remembered reply stands in")
-	fs.StringVar(&o.httpEndpoint, "http-endpoint", "", "TCP `address` for /healthz, such as localhost:9809; empty means none")
+	fs.StringVar(&o.httpEndpoint, "http-endpoint", "", "TCP `address` for /healthz, /metrics and /status, such as localhost:9809; empty means none")
 	number(fs, &o.healthPort, "health-port", 0, 0, "deprecated: TCP port for /healthz; use --http-endpoint")
 	fs.BoolVar(&o.pprof, "enable-pprof", false, "serve pprof on --http-endpoint, which then has to be a loopback address")
 	fs.StringVar(&o.mode, "mode", "registration", "registration, or kubelet-registration-probe, which exits with 0 at once")

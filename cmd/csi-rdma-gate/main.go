@@ -95,7 +95,7 @@ func usage(fs *flag.FlagSet, w io.Writer) {
 
 A sidecar that refuses CSI mounts while the node's RDMA hardware cannot carry them.
 probe looks once, prints what it finds and exits with 0 (healthy), 1 (unhealthy), 2 (unknown) or 3 (bad flags);
-it can also --watch, or --wait=healthy.
+it can also --watch, or --wait=healthy and exit with 4 when that was in vain.
 
 Flags:
 `)

@@ -74,6 +74,12 @@ func (s *Server) FreezeTopology() map[string]string {
 	return s.topology.inject(s.replies.driverName(), own)
 }
 
+// TopologyHasGrown says that the hardware now gives all of the frozen segments and more.
+func (s *Server) TopologyHasGrown() bool {
+	own, ok := s.replies.driverTopology()
+	return ok && s.topology.grown(s.replies.driverName(), own)
+}
+
 // Topology returns the segments that NodeGetInfo adds to the driver's own.
 func (s *Server) Topology() map[string]string {
 	own, ok := s.replies.driverTopology()

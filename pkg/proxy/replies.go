@@ -19,13 +19,14 @@ type replies struct {
 	// patience is how long a driver may stay silent before the last reply is given instead.
 	patience time.Duration
 
-	mu   sync.Mutex
-	last map[string]frame
-	name string // from the last GetPluginInfo
+	mu         sync.Mutex
+	last       map[string]frame
+	name       string // from the last GetPluginInfo
+	refreshing map[string]bool
 }
 
 func newReplies(patience time.Duration) *replies {
-	return &replies{patience: patience, last: map[string]frame{}}
+	return &replies{patience: patience, last: map[string]frame{}, refreshing: map[string]bool{}}
 }
 
 // ask returns the driver's reply of now, or its last one while it is away (see patience). An
@@ -44,11 +45,36 @@ func (rs *replies) ask(ctx context.Context, caller grpc.ServerStream, method str
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		if ctx.Err() == nil { // it was not the caller who gave up
+			if short.Err() != nil {
+				rs.refresh(method, request)
+			}
 			return last, nil
 		}
 	}
 	return reply, err
 }
+
+// refresh asks a driver that is always slower than patience without anybody waiting, so that what it
+// says after an update is not covered up for ever. One call per method at a time.
+func (rs *replies) refresh(method string, request frame) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.refreshing[method] {
+		return
+	}
+	rs.refreshing[method] = true
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), refreshTimeout)
+		defer cancel()
+		_, _ = rs.fetch(ctx, nil, method, request)
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		delete(rs.refreshing, method)
+	}()
+}
+
+// refreshTimeout is kubelet's own for calls of a driver.
+const refreshTimeout = 2 * time.Minute
 
 // fetch asks the driver and remembers a good reply.
 func (rs *replies) fetch(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error) {

@@ -75,6 +75,37 @@ func silent(_ string, stream grpc.ServerStream, _ frame) error {
 	return stream.Context().Err()
 }
 
+// What a driver says that always takes its time is learnt all the same, for the next caller.
+func TestASlowDriversNewReplyIsLearntInTheBackground(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
+	if err := r.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan struct{})
+	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
+		select {
+		case <-answer:
+			var f frame
+			f, _ = proto.Marshal(&csi.NodeGetInfoResponse{NodeId: "updated"})
+			return stream.SendMsg(&f)
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	})
+	for range 3 {
+		info, err := r.node().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+		if err != nil || info.GetNodeId() != "node-1" {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	close(answer)
+	for t.Context().Err() == nil {
+		if info, err := r.node().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{}); err == nil && info.GetNodeId() == "updated" {
+			return
+		}
+	}
+}
+
 func TestTheDriversOwnErrorIsNotCoveredUp(t *testing.T) {
 	r := newRig(t, nil)
 	if err := r.Ready(t.Context()); err != nil {
@@ -264,6 +295,38 @@ func TestTopologyIsFrozenWhileRegistered(t *testing.T) {
 	r.ThawTopology()
 	if got := nodeInfo(t, r); len(got) != 0 {
 		t.Errorf("not registered any more: %v, want nothing", got)
+	}
+}
+
+func TestTopologyHasGrownWhenAllHoldsAndThereIsMore(t *testing.T) {
+	one := open()
+	one.Ports[0].SubnetPrefix = ""
+	none, other := open(), open()
+	none.Ports = nil
+	other.Ports[0].LinkLayer, other.Ports[0].SubnetPrefix = probe.Ethernet, "00000000000000ff"
+	for name, tc := range map[string]struct {
+		frozen, now *probe.Health
+		want        bool
+	}{
+		"the same":                    {open(), open(), false},
+		"a card has come":             {none, open(), true},
+		"one more fact":               {one, open(), true},
+		"a card has gone":             {open(), none, false},
+		"another value, and one more": {one, other, false},
+	} {
+		r := newRig(t, nil)
+		if err := r.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.health.set(tc.frozen)
+		r.FreezeTopology()
+		r.health.set(tc.now)
+		if got := r.TopologyHasGrown(); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if r.ThawTopology(); r.TopologyHasGrown() {
+			t.Errorf("%s: grown while nothing is frozen", name)
+		}
 	}
 }
 

@@ -67,6 +67,28 @@ func (t *topology) freeze(driverName string, own map[string]string) {
 	t.frozen = t.segments(driverName, own)
 }
 
+// grown compares the frozen segments with those of this moment.
+func (t *topology) grown(driverName string, own map[string]string) bool {
+	if t.Mode == TopologyOff || t.Mode == TopologyAuto && len(own) > 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.frozen == nil {
+		return false
+	}
+	now := t.segments(driverName, own)
+	more := false
+	for key := range now {
+		_, had := t.frozen[key]
+		more = more || !had && !t.refused[key]
+	}
+	for key, value := range t.frozen {
+		more = more && now[key] == value
+	}
+	return more
+}
+
 func (t *topology) thaw() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

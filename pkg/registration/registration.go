@@ -42,6 +42,8 @@ type Volumes interface {
 type Topology interface {
 	FreezeTopology() map[string]string
 	ThawTopology()
+	// TopologyHasGrown: there is more to report than what was frozen, and all of that still holds.
+	TopologyHasGrown() bool
 	// RefuseTopologyKey returns false for a key that is the driver's.
 	RefuseTopologyKey(key string) bool
 }
@@ -301,6 +303,7 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 	}
 	r.look(now)
 
+	r.outgrow(now, h)
 	want := situation{observe: r.Observe, policy: r.Policy, sustained: r.sustained, volumes: r.volumes}.registered()
 	if want == r.published {
 		r.due = time.Time{}
@@ -332,6 +335,18 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 		r.update(func(st *Stats) { st.Deregistrations++ })
 		klog.InfoS("Deregistered", "driver", r.name, "policy", r.Policy)
 	}
+}
+
+// outgrow has the driver registered afresh when a driver that loads late, or a card that came back,
+// gives NodeGetInfo more to report than there was at the registration: kubelet reads it only then.
+// It costs as much as a deregistration and counts as one.
+func (r *Registrar) outgrow(now time.Time, h *probe.Health) {
+	if !r.published || !h.Open || !r.freshAt.IsZero() || !r.Topology.TopologyHasGrown() || !r.mayDeregister(now) {
+		return
+	}
+	r.deregistrations = append(r.deregistrations, now)
+	r.freshAt = now.Add(r.random(r.RegisterJitter))
+	klog.InfoS("The hardware gives more topology than was registered; the driver gets a fresh socket", "driver", r.name, "in", r.freshAt.Sub(now).Round(time.Millisecond))
 }
 
 // judge takes in a snapshot and returns whether trouble is sustained.

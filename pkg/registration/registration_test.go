@@ -29,13 +29,15 @@ type plugin struct {
 	refused  []string
 	injected string
 	frozen   bool
+	grown    bool
 }
 
 func (p *plugin) DriverName(context.Context) (string, error) { return p.name, nil }
 func (p *plugin) Ready(context.Context) error                { return p.ready }
 func (p *plugin) Volumes() (int, error)                      { p.counted++; return p.volumes, p.listing }
 func (p *plugin) Undone() <-chan struct{}                    { return p.undone }
-func (p *plugin) FreezeTopology() map[string]string          { p.frozen = true; return nil }
+func (p *plugin) FreezeTopology() map[string]string          { p.frozen, p.grown = true, false; return nil }
+func (p *plugin) TopologyHasGrown() bool                     { return p.grown }
 func (p *plugin) ThawTopology()                              { p.frozen = false }
 func (p *plugin) RefuseTopologyKey(key string) bool {
 	p.refused = append(p.refused, key)
@@ -438,6 +440,29 @@ func TestATopologyCollisionLeavesTheKeyOut(t *testing.T) {
 	}
 	r.run(time.Second)
 	r.want("registers again", true)
+}
+
+// A driver that loads minutes after boot must not leave its node without topology for ever.
+func TestMoreTopologyThanWasRegisteredGetsAFreshSocket(t *testing.T) {
+	r := newRig(t, nil)
+	r.run(time.Second) // registered before there is a verdict
+	r.grown = true
+	r.run(20 * time.Second)
+	if st := r.Stats(); st.Registrations != 1 {
+		t.Errorf("%d registrations while the gate is closed", st.Registrations)
+	}
+	r.healthy()
+	r.run(6 * time.Second) // half of the jitter
+	if st := r.Stats(); st.Registrations != 2 || r.grown {
+		t.Errorf("%d registrations", st.Registrations)
+	}
+	for range 10 {
+		r.grown = true
+		r.run(time.Minute)
+	}
+	if st := r.Stats(); st.Registrations != 1+maxPerHour {
+		t.Errorf("%d registrations in ten minutes in which there was ever more", st.Registrations)
+	}
 }
 
 func TestTroubleWithTheDirectoryIsToldAndHeals(t *testing.T) {
