@@ -87,8 +87,9 @@ func (p port) look(gidHint int, verbs verbsSighting) portSighting {
 	if link.layer == InfiniBand {
 		s.SubnetPrefix = p.subnetPrefix()
 	}
-	id, err := parseID(state)
-	link.active = err == nil && id == stateActive
+	stateID, stateErr := parseID(state)
+	physID, physErr := parseID(phys)
+	link.active = stateErr == nil && stateID == stateActive && (physErr != nil || physID == physLinkUp)
 
 	var findings []finding
 	add := func(f finding) { findings = append(findings, f) }
