@@ -5,12 +5,8 @@ package registration
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"net"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -75,17 +71,12 @@ type Config struct {
 }
 
 const (
-	maxDriverTimeout = 2 * time.Minute
 	// volumesInterval and undoneDelay: kubelet removes its file only after our reply.
 	volumesInterval = 10 * time.Second
 	undoneDelay     = time.Second
-	ownerInterval   = 10 * time.Second
-	ownerWarning    = time.Minute
 	// maxPerHour deregistrations: each one costs the API server four writes, and every change of
 	// a Node goes to all watchers.
 	maxPerHour = 4
-	// maxRefusalBackoff is where kubelet's own back-off ends (2m02s).
-	maxRefusalBackoff = 2 * time.Minute
 )
 
 // Registrar keeps the registration as it should be. Run does the work on one goroutine; Err and Stats are
@@ -119,37 +110,6 @@ type Registrar struct {
 	stats Stats
 }
 
-// Stats is what a Registrar has counted since its start, and how things stand now.
-type Stats struct {
-	// Registered: our registration socket is in place.
-	Registered bool
-	// Sustained: trouble counts for the registration.
-	Sustained bool
-	// Volumes is the newest count; 0 while it does not matter.
-	Volumes int
-	// Registrations and Deregistrations are sockets put in place and taken away.
-	Registrations, Deregistrations uint64
-	// Refusals are registrations that kubelet has reported as failed.
-	Refusals uint64
-	// RefusedKeys are topology keys left out because the node has them with another value.
-	RefusedKeys []string
-}
-
-// Stats returns a copy of the counts.
-func (r *Registrar) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	st := r.stats
-	st.RefusedKeys = slices.Clone(st.RefusedKeys)
-	return st
-}
-
-func (r *Registrar) update(change func(*Stats)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(&r.stats)
-}
-
 // New returns a Registrar that has done nothing yet.
 func New(config Config) *Registrar {
 	return &Registrar{Config: config, random: upTo, notified: make(chan *registerapi.RegistrationStatus, 16)}
@@ -160,13 +120,6 @@ func upTo(d time.Duration) time.Duration {
 		return 0
 	}
 	return rand.N(d)
-}
-
-// Err says why the registration is not as it should be; nil while it is, deregistered included.
-func (r *Registrar) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
 }
 
 // Run keeps the registration as it should be until ctx ends, then removes the socket. Trouble with
@@ -202,21 +155,6 @@ func (r *Registrar) undone(now time.Time) {
 	}
 }
 
-// prepare makes the service, once the driver's name is known.
-func (r *Registrar) prepare() {
-	r.server = grpc.NewServer()
-	registerapi.RegisterRegistrationServer(r.server, &service{
-		info: &registerapi.PluginInfo{
-			Type:              registerapi.CSIPlugin,
-			Name:              r.name,
-			Endpoint:          r.Endpoint,
-			SupportedVersions: []string{"1.0.0"},
-		},
-		notified: r.notified,
-	})
-	r.keeper = socket.NewKeeper(r.path(), func(l net.Listener) error { return r.server.Serve(l) })
-}
-
 // rest is the time until the next step has something to do, a second at most: that is how often the
 // socket is looked at.
 func (r *Registrar) rest(now time.Time) time.Duration {
@@ -231,73 +169,12 @@ func (r *Registrar) rest(now time.Time) time.Duration {
 
 func (r *Registrar) path() string { return filepath.Join(r.Dir, r.name+"-reg.sock") }
 
-// introduce waits for the driver to tell its name and all that kubelet will ask. It returns false
-// when ctx ends before.
-func (r *Registrar) introduce(ctx context.Context) bool {
-	said := ""
-	for timeout := r.Timeout; ctx.Err() == nil; timeout = min(2*timeout, maxDriverTimeout) {
-		err := r.meet(ctx, timeout)
-		if err == nil {
-			klog.InfoS("Driver is ready", "driver", r.name)
-			return true
-		}
-		if err.Error() != said {
-			klog.InfoS("Waiting for the CSI driver", "err", err)
-			said = err.Error()
-		}
-		select {
-		case <-time.After(min(timeout, time.Second)):
-		case <-ctx.Done():
-		}
-	}
-	return false
-}
-
-func (r *Registrar) meet(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	name, err := r.Driver.DriverName(ctx)
-	if err != nil {
-		return err
-	}
-	if !driverNames.MatchString(name) {
-		return fmt.Errorf("the driver calls itself %q, which the CSI specification does not allow", name)
-	}
-	r.name = name
-	// Kubelet asks a dead socket for ever, and until 1.35 takes the silence for a final error. A
-	// driver that it does not know it asks again later.
-	r.removeDead()
-	return r.Driver.Ready(ctx)
-}
-
-func (r *Registrar) removeDead() {
-	if path := r.path(); socket.Dead(path) {
-		klog.InfoS("Removed a registration socket on which nobody listens", "path", path)
-		_ = os.Remove(path)
-	}
-}
-
-// awaitVerdict gives the first probe its time, so that a node whose hardware is dead from the start
-// is not registered only to be deregistered.
-func (r *Registrar) awaitVerdict(ctx context.Context) {
-	timeout := time.After(r.VerdictTimeout)
-	for h := r.Health(); !h.Decided; h = r.Health() {
-		select {
-		case <-h.Superseded():
-		case <-timeout:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // step brings the registration closer to what it should be at this moment.
 func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 	defer func() {
 		r.update(func(st *Stats) { st.Registered, st.Sustained, st.Volumes = r.published, r.sustained, r.volumes })
 	}()
-	r.tend(now)
+	r.tend()
 	if was := r.sustained; was != r.judge(h) {
 		klog.InfoS("Trouble counts for the registration", "driver", r.name, "sustained", r.sustained, "registered", r.published, "policy", r.Policy)
 	}
@@ -397,96 +274,4 @@ func (r *Registrar) look(now time.Time) {
 		n = max(n, 1)
 	}
 	r.volumes = n
-}
-
-// publish puts the registration socket in place, unless another process has the name.
-func (r *Registrar) publish(ctx context.Context, now time.Time) {
-	if r.owned(ctx, now) {
-		return
-	}
-	segments := r.Topology.FreezeTopology()
-	err := r.keeper.Put()
-	r.setErr(err)
-	if err != nil {
-		return
-	}
-	r.published, r.everPublished = true, true
-	r.due, r.freshAt = time.Time{}, time.Time{}
-	r.update(func(st *Stats) { st.Registrations++ })
-	klog.InfoS("Registration socket is in place", "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
-}
-
-func (r *Registrar) withdraw() {
-	r.keeper.Remove()
-	r.Topology.ThawTopology()
-	r.published, r.due = false, time.Time{}
-	r.setErr(nil)
-}
-
-// owned says whether a live process serves the registration socket under our name. Then it is left
-// alone: during an update that is the gate before us, and it goes by itself.
-func (r *Registrar) owned(ctx context.Context, now time.Time) bool {
-	if r.keeper.State() == socket.Missing {
-		return false
-	}
-	if now.Before(r.ownerAt) {
-		return true
-	}
-	r.removeDead()
-	if !answers(ctx, r.path(), r.name) {
-		return false
-	}
-	r.ownerAt = now.Add(ownerInterval)
-	if !now.Before(r.ownerWarnedAt.Add(ownerWarning)) {
-		r.ownerWarnedAt = now
-		klog.InfoS("Another process serves the registration socket; waiting for it to go", "driver", r.name, "path", r.path())
-	}
-	return true
-}
-
-// tend looks after the socket that is in place.
-func (r *Registrar) tend(now time.Time) {
-	if !r.published {
-		return
-	}
-	switch state, err := r.keeper.Tend(); state {
-	case socket.Missing:
-		if r.setErr(err); err == nil {
-			klog.InfoS("Registration socket had been removed and is back", "path", r.path())
-		}
-	case socket.Replaced:
-		klog.InfoS("Registration socket was replaced by another process", "path", r.path())
-		r.withdraw()
-	}
-}
-
-// notify takes kubelet's word on the newest registration.
-func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus) {
-	if status.GetPluginRegistered() {
-		r.refusals, r.freshAt = 0, time.Time{}
-		klog.InfoS("Kubelet has registered the driver", "driver", r.name)
-		return
-	}
-	r.update(func(st *Stats) { st.Refusals++ })
-	if r.freshAt.IsZero() { // else it says again what is being seen to
-		backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
-		backoff = backoff/2 + r.random(backoff)
-		r.refusals++
-		r.freshAt = now.Add(backoff)
-		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
-	}
-	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
-		r.update(func(st *Stats) { st.RefusedKeys = append(st.RefusedKeys, m[1]) })
-		klog.InfoS("Topology label is left out, because the node has it with another value", "key", m[1], "reported", m[2], "onNode", m[3],
-			"remedy", fmt.Sprintf("kubectl label node %s %s-", r.NodeName, m[1]))
-	}
-}
-
-func (r *Registrar) setErr(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil && (r.err == nil || r.err.Error() != err.Error()) {
-		klog.ErrorS(err, "Registration socket cannot be put in place")
-	}
-	r.err = err
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -296,6 +297,24 @@ func TestARemovedSocketIsPutBack(t *testing.T) {
 	}
 	r.run(time.Second)
 	r.want("a second later", true)
+}
+
+func TestADeadSocketInOurPlaceIsNoSuccessor(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	next := socket.NewKeeper(r.path(), func(l net.Listener) error { return l.Close() })
+	if err := next.Put(); err != nil {
+		t.Fatal(err)
+	}
+	for !socket.Dead(r.path()) { // its process has died
+		runtime.Gosched()
+	}
+	r.run(time.Second)
+	r.want("a second later", true)
+	if r.keeper.State() != socket.Ours {
+		t.Error("the dead socket is still there")
+	}
 }
 
 // owner is another process that serves our registration socket.

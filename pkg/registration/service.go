@@ -52,7 +52,3 @@ func answers(ctx context.Context, path, driver string) bool {
 
 // driverNames are those that the CSI specification allows (GetPluginInfoResponse.name).
 var driverNames = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,61}[A-Za-z0-9])?$`)
-
-// collision is the error with which kubelet refuses a topology label that has another value already
-// (pkg/volume/csi/nodeinfomanager of k8s.io/kubernetes).
-var collision = regexp.MustCompile(`detected topology value collision: driver reported "([^"]*)":"([^"]*)" but existing label is "[^"]*":"([^"]*)"`)

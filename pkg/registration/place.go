@@ -1,0 +1,79 @@
+package registration
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/socket"
+)
+
+// How often a live owner of our name is asked whether it is still there, and told of in the log.
+const (
+	ownerInterval = 10 * time.Second
+	ownerWarning  = time.Minute
+)
+
+// publish puts the registration socket in place, unless another process has the name.
+func (r *Registrar) publish(ctx context.Context, now time.Time) {
+	if r.owned(ctx, now) {
+		return
+	}
+	segments := r.Topology.FreezeTopology()
+	err := r.keeper.Put()
+	r.setErr(err)
+	if err != nil {
+		r.Topology.ThawTopology()
+		return
+	}
+	r.published, r.everPublished = true, true
+	r.due, r.freshAt = time.Time{}, time.Time{}
+	r.update(func(st *Stats) { st.Registrations++ })
+	klog.InfoS("Registration socket is in place", "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
+}
+
+func (r *Registrar) withdraw() {
+	r.keeper.Remove()
+	r.Topology.ThawTopology()
+	r.published, r.due = false, time.Time{}
+	r.setErr(nil)
+}
+
+// owned says whether a live process serves the registration socket under our name. Then it is left
+// alone: during an update that is the gate before us, and it goes by itself.
+func (r *Registrar) owned(ctx context.Context, now time.Time) bool {
+	if r.keeper.State() == socket.Missing {
+		return false
+	}
+	if now.Before(r.ownerAt) {
+		return true
+	}
+	r.removeDead()
+	if !answers(ctx, r.path(), r.name) {
+		return false
+	}
+	r.ownerAt = now.Add(ownerInterval)
+	if !now.Before(r.ownerWarnedAt.Add(ownerWarning)) {
+		r.ownerWarnedAt = now
+		klog.InfoS("Another process serves the registration socket; waiting for it to go", "driver", r.name, "path", r.path())
+	}
+	return true
+}
+
+// tend looks after the socket that is in place.
+func (r *Registrar) tend() {
+	if !r.published {
+		return
+	}
+	found, err := r.keeper.Tend()
+	r.setErr(err)
+	switch {
+	case err != nil || found == socket.Ours:
+	case r.keeper.State() == socket.Ours:
+		klog.InfoS("Registration socket had been removed and is back", "path", r.path())
+	default:
+		klog.InfoS("Registration socket was replaced by another process", "path", r.path())
+		r.withdraw()
+	}
+}

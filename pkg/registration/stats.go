@@ -1,0 +1,54 @@
+package registration
+
+import (
+	"slices"
+
+	"k8s.io/klog/v2"
+)
+
+// Stats is what a Registrar has counted since its start, and how things stand now.
+type Stats struct {
+	// Registered: our registration socket is in place.
+	Registered bool
+	// Sustained: trouble counts for the registration.
+	Sustained bool
+	// Volumes is the newest count; 0 while it does not matter.
+	Volumes int
+	// Registrations and Deregistrations are sockets put in place and taken away.
+	Registrations, Deregistrations uint64
+	// Refusals are registrations that kubelet has reported as failed.
+	Refusals uint64
+	// RefusedKeys are topology keys left out because the node has them with another value.
+	RefusedKeys []string
+}
+
+// Stats returns a copy of the counts.
+func (r *Registrar) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.stats
+	st.RefusedKeys = slices.Clone(st.RefusedKeys)
+	return st
+}
+
+func (r *Registrar) update(change func(*Stats)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.stats)
+}
+
+// Err says why the registration is not as it should be; nil while it is, deregistered included.
+func (r *Registrar) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+func (r *Registrar) setErr(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && (r.err == nil || r.err.Error() != err.Error()) {
+		klog.ErrorS(err, "Registration socket cannot be put in place")
+	}
+	r.err = err
+}
