@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/klog/v2"
 )
 
@@ -103,50 +102,6 @@ func (s *Server) Inherit() {
 // Serve accepts calls until the listener is closed.
 func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 
-// Stop serves on until no call is with the driver, at most until ctx ends. The caller then removes
-// the socket and calls Close.
-func (s *Server) Stop(ctx context.Context) {
-	close(s.stopping)
-	if !s.drain(ctx) {
-		klog.InfoS("Calls that are still with the driver are given up", "calls", s.forwarding.Load())
-	}
-}
-
-// drain waits until no call is with the driver. It returns false if ctx ends before.
-func (s *Server) drain(ctx context.Context) bool {
-	// A look every 10 ms: the number is all that counts, and this happens twice.
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for s.forwarding.Load() > 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
-// Close stops accepting and ends every connection, after the calls that came last have ended, at most
-// until ctx ends. It does not wait for a client that has connected and says nothing.
-func (s *Server) Close(ctx context.Context) {
-	const farewell = 500 * time.Millisecond
-	done := make(chan struct{})
-	go func() {
-		s.grpc.GracefulStop()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(farewell):
-		s.drain(ctx)
-		go s.grpc.Stop() // it waits for handshakes
-	case <-ctx.Done():
-		go s.grpc.Stop()
-	}
-	s.driver.close()
-}
-
 // handle serves every call there is.
 func (s *Server) handle(_ any, caller grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(caller)
@@ -216,20 +171,6 @@ func (s *Server) unmount(caller grpc.ServerStream, method string, decode func(fr
 	return err
 }
 
-// describe answers the calls by which the driver says what it is.
-func (s *Server) describe(caller grpc.ServerStream, method string) error {
-	f, err := receive(caller)
-	if err != nil {
-		return err
-	}
-	reply, err := s.replies.ask(caller.Context(), caller, method, f)
-	if err != nil {
-		return err
-	}
-	reply = s.amend(caller.Context(), method, reply)
-	return caller.SendMsg(&reply)
-}
-
 // pass takes a unary call, whose request has been read, to the driver and the reply back.
 func (s *Server) pass(caller grpc.ServerStream, method string, request frame) error {
 	ctx, cancel := s.limit(caller.Context())
@@ -253,87 +194,6 @@ func (s *Server) limit(ctx context.Context) (context.Context, context.CancelFunc
 		return context.WithTimeout(ctx, s.config.CallTimeout)
 	}
 	return ctx, func() {}
-}
-
-// amend adds what the gate has to say to a reply of the driver. Fields are appended to the driver's
-// bytes: in protobuf's encoding that merges maps and lengthens lists, and leaves everything else,
-// known or not, as it was.
-func (s *Server) amend(ctx context.Context, method string, reply frame) frame {
-	switch method {
-	case csi.Node_NodeGetInfo_FullMethodName:
-		segments := s.segments(ctx)
-		if len(segments) == 0 {
-			return reply
-		}
-		return extend(reply, &csi.NodeGetInfoResponse{AccessibleTopology: &csi.Topology{Segments: segments}})
-	case csi.Identity_GetPluginCapabilities_FullMethodName:
-		var m csi.GetPluginCapabilitiesResponse
-		if unmarshal(reply, &m) != nil || hasTopology(&m) || len(s.segments(ctx)) == 0 {
-			return reply
-		}
-		return extend(reply, &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
-			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
-				Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS,
-			}},
-		}}})
-	case csi.Node_NodeGetCapabilities_FullMethodName:
-		var m csi.NodeGetCapabilitiesResponse
-		if !s.config.StorageHealth || unmarshal(reply, &m) != nil || hasStorageHealth(&m) {
-			return reply
-		}
-		return extend(reply, &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{
-			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{
-				Type: csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
-			}},
-		}}})
-	default:
-		return reply
-	}
-}
-
-// segments are those to add to the driver's own; none as long as the driver has not told both its
-// name and its topology.
-func (s *Server) segments(ctx context.Context) map[string]string {
-	if s.topology.Mode == TopologyOff {
-		return nil
-	}
-	if s.replies.driverName() == "" {
-		_, _ = s.replies.ask(ctx, nil, csi.Identity_GetPluginInfo_FullMethodName, nil)
-	}
-	if _, ok := s.replies.driverTopology(); !ok {
-		_, _ = s.replies.ask(ctx, nil, csi.Node_NodeGetInfo_FullMethodName, nil)
-	}
-	own, ok := s.replies.driverTopology()
-	if !ok {
-		return nil
-	}
-	return s.topology.inject(s.replies.driverName(), own)
-}
-
-func hasTopology(m *csi.GetPluginCapabilitiesResponse) bool {
-	for _, c := range m.GetCapabilities() {
-		if c.GetService().GetType() == csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS {
-			return true
-		}
-	}
-	return false
-}
-
-func hasStorageHealth(m *csi.NodeGetCapabilitiesResponse) bool {
-	for _, c := range m.GetCapabilities() {
-		if c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH {
-			return true
-		}
-	}
-	return false
-}
-
-func extend(reply frame, more proto.Message) frame {
-	added, err := proto.Marshal(more)
-	if err != nil {
-		return reply // segments were validated, so there is nothing that cannot be encoded
-	}
-	return append(reply[:len(reply):len(reply)], added...)
 }
 
 // receive reads the one request of a unary call.

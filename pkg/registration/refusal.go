@@ -19,7 +19,9 @@ var collision = regexp.MustCompile(`detected topology value collision: driver re
 // notify takes kubelet's word on the newest registration.
 func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus) {
 	if status.GetPluginRegistered() {
-		r.refusals, r.freshAt = 0, time.Time{}
+		if r.refusals > 0 {
+			r.refusals, r.freshAt = 0, time.Time{}
+		}
 		klog.InfoS("Kubelet has registered the driver", "driver", r.name)
 		return
 	}
