@@ -39,19 +39,19 @@ func run(ctx context.Context, c *config, o *options) error {
 	if err != nil {
 		return err
 	}
-	accept := make(chan struct{})
+	probed := make(chan struct{})
 	gate := socket.NewKeeper(c.gateAddress, func(l net.Listener) error {
-		<-accept
+		// Calls wait at our socket from here on, so none can slip through another gate while we
+		// list what that one has begun: the one before us, or one after us that has gone again.
+		server.Inherit()
+		<-probed
 		return server.Serve(l)
 	})
 	if err := gate.Put(); err != nil {
 		klog.ErrorS(err, "Gate socket cannot be put in place; trying again")
 	}
-	// From here on calls wait at our socket, so none can slip through an earlier gate while we
-	// list what that one has begun.
-	server.Inherit()
 	awaitFirstProbe(ctx, monitor, c.probe.Timeout)
-	close(accept)
+	close(probed)
 	tending, stopTending := context.WithCancel(serving)
 	defer stopTending()
 	go tend(tending, gate)

@@ -137,14 +137,9 @@ func (s *sighting) withFinding(f finding) *sighting {
 	return &c
 }
 
-// refreshAfter is how long a sighting holds while a light look sees no change.
-func (s *sighting) refreshAfter() time.Duration {
-	for i := range s.ports {
-		if s.ports[i].Verdict != Healthy {
-			return refreshTroubleEvery
-		}
-	}
-	return refreshEvery
+// troubled says that a port is not healthy.
+func (s *sighting) troubled() bool {
+	return slices.ContainsFunc(s.ports, func(p portSighting) bool { return p.Verdict != Healthy })
 }
 
 // verbsOrZero and gidIndex work on the nil sighting of a device that was never looked at.

@@ -68,6 +68,7 @@ type Prober struct {
 	entries, names, candidates []string
 	listedAt                   time.Time
 	settled                    bool // nothing that is selected was missing or stuck
+	troubled                   bool // the node was not healthy
 	devices                    map[string]*target
 	seen                       bool // a selected port, ever
 }
@@ -132,7 +133,7 @@ func (p *Prober) Probe(ctx context.Context, full bool) *Result {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 
-	list := full || !p.settled || time.Since(p.listedAt) >= refreshEvery
+	list := full || !p.settled || p.stale(p.listedAt, false)
 	result, vanished := p.look(ctx, list, full)
 	if vanished {
 		result, _ = p.look(ctx, true, true)
@@ -163,7 +164,19 @@ func (p *Prober) look(ctx context.Context, list, full bool) (result *Result, van
 	}
 	survey := p.survey(found, sightings)
 	p.settled = len(survey.missing) == 0 && !slices.ContainsFunc(survey.ports, func(port Port) bool { return port.Reason == ProbeStuck })
-	return p.result(survey, checked), vanished
+	result = p.result(survey, checked)
+	p.troubled = result.Verdict != Healthy
+	return result, vanished
+}
+
+// stale says that it is time to look again at what was read at that moment: sooner if it, or the node
+// as a whole, is not healthy.
+func (p *Prober) stale(read time.Time, troubled bool) bool {
+	every := refreshEvery
+	if troubled || p.troubled {
+		every = refreshTroubleEvery
+	}
+	return time.Since(read) >= every
 }
 
 // listing is what the class directory holds, in the kernel's order.
@@ -229,7 +242,7 @@ func (p *Prober) start(name string, full bool) {
 	}
 	last := t.last
 	d := &device{reader: &t.reader, name: name, layers: p.layers}
-	full = full || t.abandoned() || last == nil || last.at.IsZero() || time.Since(last.at) >= last.refreshAfter()
+	full = full || t.abandoned() || last == nil || last.at.IsZero() || p.stale(last.at, last.troubled())
 	t.start(func() *sighting {
 		if !full && d.glance(last) {
 			return last

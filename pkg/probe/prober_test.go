@@ -197,6 +197,19 @@ func TestTroubleIsLookedAtMoreOften(t *testing.T) {
 	})
 }
 
+func TestASelectorThatMatchesNothingIsTriedMoreOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree(t, roce)
+		p := newProber(Config{Selectors: selectors(t, "link-layer:infiniband")}, tr)
+		p.Probe(t.Context(), true)
+		tr.set("sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand")
+		time.Sleep(refreshTroubleEvery)
+		if r := p.Probe(t.Context(), false); len(r.Ports) != 1 {
+			t.Errorf("%s", summary(r))
+		}
+	})
+}
+
 func TestFirstProbeIsFullWhateverWasAskedFor(t *testing.T) {
 	want(t, newProber(Config{}, newTree(t, roce)).Probe(t.Context(), false), "healthy, mlx5_0/1 healthy, mlx5_1/1 healthy")
 }

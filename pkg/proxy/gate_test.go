@@ -303,6 +303,21 @@ func TestAnInheritedVolumeIsUnavailableUntilItIsUndone(t *testing.T) {
 	wantCode(t, "stage after unstage", r.stage("v", staged), codes.FailedPrecondition)
 }
 
+// A gate whose successor has gone does not know what that one has let through and undone.
+func TestAGateThatComesBackKnowsNothingOfWhatIsDone(t *testing.T) {
+	r := newRig(t, nil)
+	wantCode(t, "stage", r.stage("undone-elsewhere", "/s/1"), codes.OK)
+	begun := filepath.Join(writeVolData(t, r.stagedDir("h1"), "rdma.example.com", "begun-elsewhere"), "globalmount")
+	r.driver.set(func(string, grpc.ServerStream, frame) error { return status.Error(codes.Aborted, "busy") })
+	wantCode(t, "stage", r.stage("unfinished", "/s/2"), codes.Aborted)
+	r.driver.set(nil)
+	r.Inherit()
+	r.health.set(closed())
+	wantCode(t, "undone through another gate", r.stage("undone-elsewhere", "/s/1"), codes.FailedPrecondition)
+	wantCode(t, "begun through another gate", r.stage("begun-elsewhere", begun), codes.Unavailable)
+	wantCode(t, "unfinished here", r.stage("unfinished", "/s/2"), codes.Unavailable)
+}
+
 func TestAFailedUndoLeavesAVolumeInherited(t *testing.T) {
 	r := newRig(t, nil)
 	staged := filepath.Join(writeVolData(t, r.stagedDir("h1"), "rdma.example.com", "v"), "globalmount")

@@ -89,14 +89,16 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Inherit lists the volumes with which kubelet has begun. It is called once, when the gate's socket
-// is in place, so that no call to an earlier gate falls between, and before Serve.
+// Inherit lists the volumes with which kubelet has begun, and forgets which ones this gate has seen
+// being mounted: what another gate has let through or undone since is not known here, and the mount
+// table says what is mounted. It is called whenever the gate's socket has been put in place, so that
+// no call to another gate falls between, and before Serve.
 func (s *Server) Inherit() {
 	attempts, err := listAttempts(s.config.KubeletDir)
 	if err != nil {
 		klog.ErrorS(err, "Volumes of kubelet cannot be listed, so each one counts as possibly mounted", "kubeletDir", s.config.KubeletDir)
 	}
-	s.volumes.inherited = newInherited(attempts, err)
+	s.volumes.inherit(newInherited(attempts, err))
 }
 
 // Serve accepts calls until the listener is closed.

@@ -65,6 +65,11 @@ func (t *topology) freeze(driverName string, own map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.frozen = t.segments(driverName, own)
+	for key, value := range t.wanted(driverName, own) {
+		if err := CheckSegment(key, value); err != nil {
+			klog.ErrorS(err, "Topology segment left out", "key", key, "value", value)
+		}
+	}
 }
 
 // grown compares the frozen segments with those of this moment.
@@ -109,7 +114,13 @@ func (t *topology) refuse(driverName string, own map[string]string, key string) 
 	return true
 }
 
+// segments are those of the wanted ones that kubelet can make labels of.
 func (t *topology) segments(driverName string, own map[string]string) map[string]string {
+	wanted := t.wanted(driverName, own)
+	return without(wanted, func(key string) bool { return CheckSegment(key, wanted[key]) != nil })
+}
+
+func (t *topology) wanted(driverName string, own map[string]string) map[string]string {
 	segments := map[string]string{}
 	prefix := t.prefix(driverName, own)
 	if prefix == "" {
@@ -124,13 +135,7 @@ func (t *topology) segments(driverName string, own map[string]string) map[string
 		}
 		segments[key] = value
 	}
-	return without(segments, func(key string) bool {
-		err := CheckSegment(key, segments[key])
-		if err != nil {
-			klog.ErrorS(err, "Topology segment left out", "key", key, "value", segments[key])
-		}
-		return err != nil
-	})
+	return segments
 }
 
 // prefix of the injected keys; empty if there is none that kubelet may set.

@@ -23,7 +23,6 @@ type volumes struct {
 	paths int // paths in all known volumes
 	calls int // Stage, Publish, Unstage and Unpublish that are with the driver
 
-	// inherited is set once, before the first call.
 	inherited inherited
 }
 
@@ -46,6 +45,21 @@ func (v *volume) records(published bool) map[string]*record {
 		return v.published
 	}
 	return v.staged
+}
+
+// inherit takes a new inherited set and forgets what is done. What is not finished stays so.
+func (vs *volumes) inherit(in inherited) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.inherited = in
+	for id, v := range vs.known {
+		for _, records := range []map[string]*record{v.staged, v.published} {
+			for _, r := range records {
+				r.done = false
+			}
+		}
+		vs.tidy(id)
+	}
 }
 
 // begin notes that a Stage or Publish goes to the driver. The function it returns takes the

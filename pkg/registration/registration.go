@@ -104,6 +104,7 @@ type Registrar struct {
 	ownerAt, ownerWarnedAt time.Time
 	refusals               int
 	freshAt                time.Time // when a fresh socket is put in place; zero if none is due
+	growAt                 time.Time // when one is because of more topology
 
 	mu    sync.Mutex
 	err   error
@@ -159,7 +160,7 @@ func (r *Registrar) undone(now time.Time) {
 // socket is looked at.
 func (r *Registrar) rest(now time.Time) time.Duration {
 	rest := time.Second
-	for _, at := range []time.Time{r.due, r.lookAt, r.freshAt} {
+	for _, at := range []time.Time{r.due, r.lookAt, r.freshAt, r.growAt} {
 		if left := at.Sub(now); left > 0 {
 			rest = min(rest, left)
 		}
@@ -218,12 +219,17 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 // gives NodeGetInfo more to report than there was at the registration: kubelet reads it only then.
 // It costs as much as a deregistration and counts as one.
 func (r *Registrar) outgrow(now time.Time, h *probe.Health) {
-	if !r.published || !h.Open || !r.freshAt.IsZero() || !r.Topology.TopologyHasGrown() || !r.mayDeregister(now) {
-		return
+	grown := r.published && h.Open && r.freshAt.IsZero() && r.Topology.TopologyHasGrown()
+	switch {
+	case !grown:
+		r.growAt = time.Time{}
+	case r.growAt.IsZero():
+		r.growAt = now.Add(r.random(r.RegisterJitter))
+		klog.InfoS("The hardware gives more topology than was registered", "driver", r.name, "registeredAfreshIn", r.growAt.Sub(now).Round(time.Millisecond))
+	case !now.Before(r.growAt) && r.mayDeregister(now):
+		r.deregistrations = append(r.deregistrations, now)
+		r.growAt, r.freshAt = time.Time{}, now
 	}
-	r.deregistrations = append(r.deregistrations, now)
-	r.freshAt = now.Add(r.random(r.RegisterJitter))
-	klog.InfoS("The hardware gives more topology than was registered; the driver gets a fresh socket", "driver", r.name, "in", r.freshAt.Sub(now).Round(time.Millisecond))
 }
 
 // judge takes in a snapshot and returns whether trouble is sustained.

@@ -484,6 +484,20 @@ func TestMoreTopologyThanWasRegisteredGetsAFreshSocket(t *testing.T) {
 	}
 }
 
+func TestTroubleDuringTheJitterKeepsTheRegistrationAsItIs(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	r.grown = true
+	r.run(time.Second)
+	r.notify(r.now, &registerapi.RegistrationStatus{PluginRegistered: true}) // late word of the first one
+	r.unhealthy()
+	r.run(10 * time.Second)
+	if st := r.Stats(); st.Registrations != 1 || len(r.deregistrations) != 0 {
+		t.Errorf("%d registrations, %d counted, with the gate closed", st.Registrations, len(r.deregistrations))
+	}
+}
+
 func TestTroubleWithTheDirectoryIsToldAndHeals(t *testing.T) {
 	r := newRig(t, nil)
 	r.healthy()

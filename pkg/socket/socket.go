@@ -203,11 +203,21 @@ func sweep(dir string) {
 	}
 }
 
-// Dead says that nobody listens at path: a socket whose process is gone, or no socket at all.
+// Dead says that nobody listens at path, although something is there: a socket whose process is gone,
+// or no socket at all.
 func Dead(path string) bool {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = conn.Close()
+		return false
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	if _, there := os.Lstat(path); there != nil {
+		return false
+	}
+	for _, dead := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EPROTOTYPE, syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP} {
+		if errors.Is(err, dead) {
+			return true
+		}
+	}
+	return false
 }

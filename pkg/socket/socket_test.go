@@ -150,6 +150,18 @@ func TestWhatIsDeadIsNoSuccessor(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"a link that leads nowhere": func(t *testing.T, path string) {
+			if err := os.Symlink("nowhere", path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a socket of another kind": func(t *testing.T, path string) {
+			l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+		},
 		"a directory": func(t *testing.T, path string) {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
