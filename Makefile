@@ -1,4 +1,4 @@
-# `make` lists the targets. They need Go and its module proxy; image needs docker too, e2e-rdma Debian 12 with qemu.
+# `make` lists the targets. They need Go and its module proxy; image needs docker too, e2e-rdma and the end of bench qemu and apt.
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -51,8 +51,10 @@ lint: ## run the linters of .golangci.yml, and govulncheck where its database ca
 		esac; \
 	done
 
-bench: ## run the benchmarks
+bench: ## run the benchmarks, and time a probe beside rdma link, ibstat and ibv_devinfo, in a virtual machine (qemu, apt)
 	$(GO) test -run='^$$' -bench=. -benchmem -benchtime=1s -count=5 ./...
+	CGO_ENABLED=0 $(GO) build -C test/e2e-rdma -trimpath -o ../../build/e2e-rdma/ . ./guest
+	build/e2e-rdma/e2e-rdma -guest build/e2e-rdma/guest -cache build/e2e-rdma -bench
 
 image: ## build the container image; BASE=… chooses what it builds on
 	docker build --build-arg VERSION=$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE)) -t $(IMAGE) .

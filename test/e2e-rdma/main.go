@@ -27,7 +27,7 @@ type options struct {
 	gate, driver, guest, cache string
 	timeout                    time.Duration
 	events                     int
-	faults, verbose            bool
+	faults, bench, verbose     bool
 }
 
 func main() {
@@ -39,6 +39,7 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long the virtual machine may run")
 	flag.IntVar(&o.events, "events", 100, "how many link-downs have to close the gate before its next tick, all but 5 in 100")
 	flag.BoolVar(&o.faults, "faults", true, "make the faults too, not only the link-downs")
+	flag.BoolVar(&o.bench, "bench", false, "instead of all that, time a probe, and beside it the usual RDMA tools; needs neither gate nor driver")
 	flag.BoolVar(&o.verbose, "v", false, "show the machine's console, the logs of gate and driver, and what sysfs says in each fault")
 	flag.Parse()
 
@@ -55,7 +56,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	loadOrder, err := kernel.Modules(modules...)
+	files, initArgs, err := o.guestFiles(ctx, kernel)
 	if err != nil {
 		return err
 	}
@@ -65,14 +66,6 @@ func run(ctx context.Context, o options) error {
 	}
 	defer os.RemoveAll(dir)
 	initrd := filepath.Join(dir, "initrd")
-	files := []vm.File{
-		{Path: "init", Source: o.guest},
-		{Path: "bin/csi-rdma-gate", Source: o.gate},
-		{Path: "bin/driver", Source: o.driver},
-	}
-	for i, module := range loadOrder {
-		files = append(files, vm.File{Path: fmt.Sprintf("modules/%02d-%s", i, filepath.Base(module)), Source: module})
-	}
 	if err := vm.WriteInitrd(initrd, files); err != nil {
 		return err
 	}
@@ -82,13 +75,11 @@ func run(ctx context.Context, o options) error {
 		console.copy = os.Stderr
 	}
 	machine := vm.Machine{
-		Kernel: kernel.Image,
-		Initrd: initrd,
-		InitArgs: []string{
-			fmt.Sprintf("-events=%d", o.events), fmt.Sprintf("-faults=%t", o.faults), fmt.Sprintf("-v=%t", o.verbose),
-		},
-		Report:  os.Stdout,
-		Console: console,
+		Kernel:   kernel.Image,
+		Initrd:   initrd,
+		InitArgs: initArgs,
+		Report:   os.Stdout,
+		Console:  console,
 	}
 	fmt.Printf("booting Linux %s\n", kernel.Release)
 	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the virtual machine had not finished after %s", o.timeout))
@@ -101,6 +92,32 @@ func run(ctx context.Context, o options) error {
 		fmt.Fprintf(os.Stderr, "The last lines of the machine's console:\n%s\n", tail)
 	}
 	return err
+}
+
+// guestFiles is what goes into the machine, and what it is told to do with it.
+func (o options) guestFiles(ctx context.Context, kernel *vm.Kernel) (files []vm.File, initArgs []string, err error) {
+	files = []vm.File{{Path: "init", Source: o.guest}}
+	if o.bench {
+		tools, err := vm.FetchTools(ctx, o.cache)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, tools...)
+		initArgs = []string{"-bench"}
+	} else {
+		files = append(files, vm.File{Path: "bin/csi-rdma-gate", Source: o.gate}, vm.File{Path: "bin/driver", Source: o.driver})
+		initArgs = []string{
+			fmt.Sprintf("-events=%d", o.events), fmt.Sprintf("-faults=%t", o.faults), fmt.Sprintf("-v=%t", o.verbose),
+		}
+	}
+	loadOrder, err := kernel.Modules(modules...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, module := range loadOrder {
+		files = append(files, vm.File{Path: fmt.Sprintf("modules/%02d-%s", i, filepath.Base(module)), Source: module})
+	}
+	return files, initArgs, nil
 }
 
 // console keeps the end of what the kernel and qemu say, and copies all of it if asked to.

@@ -18,6 +18,7 @@ func main() {
 	}
 	events := flag.Int("events", 0, "how many link-downs to time")
 	faults := flag.Bool("faults", true, "make the faults too")
+	bench := flag.Bool("bench", false, "time a probe and the usual tools instead")
 	verbose := flag.Bool("v", false, "log much")
 	flag.Parse()
 
@@ -30,7 +31,12 @@ func main() {
 		panic(err)
 	}
 	r := newReport(out, *verbose)
-	if err := run(context.Background(), r, *faults, *events); err != nil {
+	if *bench {
+		err = runBench(context.Background(), r)
+	} else {
+		err = run(context.Background(), r, *faults, *events)
+	}
+	if err != nil {
 		r.fail("test", err)
 	}
 	r.end()
