@@ -108,16 +108,16 @@ func tend(ctx context.Context, gate *socket.Keeper) {
 		case <-ctx.Done():
 			return
 		}
-		state, err := gate.Tend()
-		if state == last {
-			continue
-		}
-		last = state
-		switch state {
-		case socket.Missing:
-			klog.InfoS("Gate socket had been removed", "err", err)
-		case socket.Replaced:
+		found, restored, err := gate.Tend()
+		switch {
+		case restored:
+			klog.InfoS("Gate socket had been removed and is back")
+		case found == last:
+		case err != nil:
+			klog.ErrorS(err, "Gate socket had been removed and cannot be put back; trying again")
+		case found == socket.Replaced:
 			klog.InfoS("Gate socket has a successor, which now gets new connections")
 		}
+		last = found
 	}
 }

@@ -70,11 +70,7 @@ func (s *Server) segments(ctx context.Context) map[string]string {
 	if _, ok := s.replies.driverTopology(); !ok {
 		_, _ = s.replies.ask(ctx, nil, csi.Node_NodeGetInfo_FullMethodName, nil)
 	}
-	own, ok := s.replies.driverTopology()
-	if !ok {
-		return nil
-	}
-	return s.topology.inject(s.replies.driverName(), own)
+	return s.Topology()
 }
 
 func hasTopology(m *csi.GetPluginCapabilitiesResponse) bool {

@@ -71,7 +71,7 @@ func (s *Server) Undone() <-chan struct{} { return s.undone }
 func (s *Server) FreezeTopology() map[string]string {
 	own, _ := s.replies.driverTopology()
 	s.topology.freeze(s.replies.driverName(), own)
-	return s.topology.inject(s.replies.driverName(), own)
+	return s.Topology()
 }
 
 // TopologyHasGrown says that the hardware now gives all of the frozen segments and more.

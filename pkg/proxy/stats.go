@@ -97,7 +97,7 @@ func (vs *volumes) stats(driver string) Stats {
 	st := Stats{InFlight: vs.calls, Inherited: vs.inherited.count(driver)}
 	for _, v := range vs.known {
 		done, unfinished := false, false
-		for _, records := range []map[string]*record{v.staged, v.published} {
+		for _, records := range v.both() {
 			for _, r := range records {
 				done = done || r.done
 				unfinished = unfinished || r.unfinished

@@ -46,9 +46,14 @@ type topology struct {
 	refused map[string]bool   // keys that kubelet did not accept
 }
 
+// adds says whether the mode has anything added to a driver's own segments.
+func (t *topology) adds(own map[string]string) bool {
+	return t.Mode == TopologyMerge || t.Mode == TopologyAuto && len(own) == 0
+}
+
 // inject returns the segments to add for a driver of that name that reports those of its own.
 func (t *topology) inject(driverName string, own map[string]string) map[string]string {
-	if t.Mode == TopologyOff || t.Mode == TopologyAuto && len(own) > 0 || driverName == "" {
+	if !t.adds(own) || driverName == "" {
 		return nil
 	}
 	t.mu.Lock()
@@ -74,12 +79,9 @@ func (t *topology) freeze(driverName string, own map[string]string) {
 
 // grown compares the frozen segments with those of this moment.
 func (t *topology) grown(driverName string, own map[string]string) bool {
-	if t.Mode == TopologyOff || t.Mode == TopologyAuto && len(own) > 0 {
-		return false
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.frozen == nil {
+	if !t.adds(own) || t.frozen == nil {
 		return false
 	}
 	now := t.segments(driverName, own)

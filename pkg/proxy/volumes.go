@@ -38,6 +38,9 @@ type record struct {
 	unfinished bool // the newest call ended without a final answer
 }
 
+// both are the records of either kind.
+func (v *volume) both() [2]map[string]*record { return [2]map[string]*record{v.staged, v.published} }
+
 func newVolumes() *volumes { return &volumes{known: map[string]*volume{}} }
 
 func (v *volume) records(published bool) map[string]*record {
@@ -53,7 +56,7 @@ func (vs *volumes) inherit(in inherited) {
 	defer vs.mu.Unlock()
 	vs.inherited = in
 	for id, v := range vs.known {
-		for _, records := range []map[string]*record{v.staged, v.published} {
+		for _, records := range v.both() {
 			for _, r := range records {
 				r.done = false
 			}
@@ -123,8 +126,11 @@ func (vs *volumes) endUndo(r *request, answer error) {
 	} else {
 		vs.inherited.unstaged(r.volume, r.path)
 		if v != nil {
-			forgetAll(v.staged)
-			forgetAll(v.published)
+			for _, records := range v.both() {
+				for _, r := range records {
+					r.forget()
+				}
+			}
 		}
 	}
 	vs.tidy(r.volume)
@@ -137,19 +143,13 @@ func (r *record) forget() {
 	}
 }
 
-func forgetAll(records map[string]*record) {
-	for _, r := range records {
-		r.forget()
-	}
-}
-
 // tidy drops records in which nothing is set.
 func (vs *volumes) tidy(id string) {
 	v := vs.known[id]
 	if v == nil {
 		return
 	}
-	for _, records := range []map[string]*record{v.staged, v.published} {
+	for _, records := range v.both() {
 		for path, r := range records {
 			if *r == (record{}) {
 				delete(records, path)

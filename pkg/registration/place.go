@@ -66,13 +66,13 @@ func (r *Registrar) tend() {
 	if !r.published {
 		return
 	}
-	found, err := r.keeper.Tend()
+	found, restored, err := r.keeper.Tend()
 	r.setErr(err)
 	switch {
-	case err != nil || found == socket.Ours:
-	case r.keeper.State() == socket.Ours:
+	case err != nil:
+	case restored:
 		klog.InfoS("Registration socket had been removed and is back", "path", r.path())
-	default:
+	case found == socket.Replaced:
 		klog.InfoS("Registration socket was replaced by another process", "path", r.path())
 		r.withdraw()
 	}

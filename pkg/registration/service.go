@@ -2,7 +2,6 @@ package registration
 
 import (
 	"context"
-	"net"
 	"regexp"
 	"time"
 
@@ -36,12 +35,7 @@ func (s *service) NotifyRegistrationStatus(_ context.Context, status *registerap
 func answers(ctx context.Context, path, driver string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}))
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
 		return false
 	}

@@ -81,20 +81,21 @@ func (k *Keeper) Put() error {
 
 // Tend looks at the path and puts the socket back if somebody has removed it, if it could not be put
 // there before, or if what stands there is dead: a successor is left alone as long as it listens.
-// The State is what it found. It does nothing before Put and after Remove.
-func (k *Keeper) Tend() (State, error) {
+// The State is what it found, whether or not it has restored the socket since. It does nothing
+// before Put and after Remove.
+func (k *Keeper) Tend() (found State, restored bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.state()
-	switch {
-	case !k.wanted:
-	case s == Replaced && Dead(k.path):
-		_ = os.Remove(k.path) // rename would not take the place of a directory
-		k.err = k.put()
-	case s == Missing, k.listener == nil:
-		k.err = k.put()
+	found = k.state()
+	dead := found == Replaced && Dead(k.path)
+	if !k.wanted || !dead && found != Missing && k.listener != nil {
+		return found, false, k.err
 	}
-	return s, k.err
+	if dead {
+		_ = os.Remove(k.path) // rename would not take the place of a directory
+	}
+	k.err = k.put()
+	return found, k.err == nil, k.err
 }
 
 // State says what stands at the path now.

@@ -95,10 +95,10 @@ func TestTendPutsARemovedSocketBack(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if state, err := k.Tend(); state != Missing || err != nil {
+	if state, _, err := k.Tend(); state != Missing || err != nil {
 		t.Errorf("Tend() = %v, %v; want Missing", state, err)
 	}
-	if state, _ := k.Tend(); state != Ours || !connects(path) {
+	if state, _, _ := k.Tend(); state != Ours || !connects(path) {
 		t.Errorf("the socket is not back: state %v", state)
 	}
 }
@@ -112,7 +112,7 @@ func TestTendTriesAgainWhenTheDirectoryComes(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Tend(); err != nil || k.Err() != nil || !connects(path) {
+	if _, _, err := k.Tend(); err != nil || k.Err() != nil || !connects(path) {
 		t.Errorf("not put in place: %v", err)
 	}
 }
@@ -122,7 +122,7 @@ func TestASuccessorIsLeftAlone(t *testing.T) {
 	old, next := newKeeper(t, path), newKeeper(t, path)
 	mustPut(t, old)
 	mustPut(t, next)
-	if state, _ := old.Tend(); state != Replaced {
+	if state, _, _ := old.Tend(); state != Replaced {
 		t.Errorf("old state %v, want Replaced", state)
 	}
 	old.Remove()
@@ -137,7 +137,7 @@ func TestTheOldOneReturnsWhenItsSuccessorGoes(t *testing.T) {
 	mustPut(t, old)
 	mustPut(t, next)
 	next.Remove()
-	if _, err := old.Tend(); err != nil || old.State() != Ours || !connects(path) {
+	if _, _, err := old.Tend(); err != nil || old.State() != Ours || !connects(path) {
 		t.Errorf("not put back: %v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestWhatIsDeadIsNoSuccessor(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, path)
-		if state, err := k.Tend(); state != Replaced || err != nil {
+		if state, _, err := k.Tend(); state != Replaced || err != nil {
 			t.Errorf("%s: Tend() = %v, %v", name, state, err)
 		}
 		if k.State() != Ours || !connects(path) {
@@ -197,7 +197,7 @@ func TestRemovedSocketStaysAway(t *testing.T) {
 	k := newKeeper(t, path)
 	mustPut(t, k)
 	k.Remove()
-	if _, err := k.Tend(); err != nil || exists(path) {
+	if _, _, err := k.Tend(); err != nil || exists(path) {
 		t.Errorf("socket is back after Remove: %v", err)
 	}
 }

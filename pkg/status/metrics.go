@@ -5,6 +5,7 @@ package status
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -99,7 +100,7 @@ func (e emitter) health(h *probe.Health) {
 		e.counter(probes, h.Probes[v], v.String())
 		for i := range h.Ports {
 			p := &h.Ports[i]
-			e.flag(portVerdict, p.Verdict == v, p.Device, port(p), v.String())
+			e.flag(portVerdict, p.Verdict == v, p.Device, strconv.Itoa(p.Number), v.String())
 		}
 	}
 	seen := map[probe.Trouble]bool{}

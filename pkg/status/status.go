@@ -3,7 +3,6 @@ package status
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
@@ -91,5 +90,3 @@ func (p Page) document() document {
 	}
 	return d
 }
-
-func port(p *probe.Port) string { return strconv.Itoa(p.Number) }
