@@ -245,6 +245,7 @@ func (o *options) config() (*config, error) {
 		UnknownHold:      o.unknownHold,
 		RecoverThreshold: o.recoverThreshold,
 		OverrideFile:     o.overrideFile,
+		NodeName:         o.nodeName,
 		NoSelection:      len(o.rdmaDevices) == 0,
 	}
 	for _, step := range []func(*config) error{o.sockets, o.http, o.gatePolicy, o.registrationPolicy, o.topologyPolicy} {

@@ -205,6 +205,15 @@ type Health struct {
 	superseded chan struct{}
 }
 
+// Why says on one line for what the gate is as it is: the override's reason, or what it is closed for. Empty
+// while the probe keeps it open.
+func (h *Health) Why() string {
+	if h.Override != nil {
+		return "override file: " + h.Override.Why
+	}
+	return joinTroubles(h.Cause)
+}
+
 // Superseded is closed when a newer Health has been published.
 func (h *Health) Superseded() <-chan struct{} { return h.superseded }
 

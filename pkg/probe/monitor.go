@@ -22,6 +22,8 @@ type MonitorConfig struct {
 	// OverrideFile overrules the probe by its first line, "open why" or "closed why"; empty
 	// means none.
 	OverrideFile string
+	// NodeName stands in the log.
+	NodeName string
 	// NoSelection says that no device was selected, which deserves a word in the log.
 	NoSelection bool
 }
@@ -53,7 +55,7 @@ func NewMonitor(p prober, c MonitorConfig) *Monitor {
 		kicks:    make(chan struct{}, 1),
 		gate:     gate{unknownHold: c.UnknownHold, recoverThreshold: c.RecoverThreshold},
 		cause:    []Trouble{{Reason: NotProbedYet}},
-		log:      stateLog{noSelection: c.NoSelection},
+		log:      stateLog{node: c.NodeName, noSelection: c.NoSelection, began: map[string]time.Time{}},
 	}
 	m.current.Store(&Health{
 		Result:     Result{Reason: NotProbedYet, NodeTroubles: m.cause},

@@ -53,7 +53,7 @@ func (r *Result) WriteTable(w io.Writer, paint func(Verdict, string) string) err
 	verdict := strings.TrimSpace(r.Verdict.String() + " " + string(r.Reason))
 	fmt.Fprintf(&b, "node: %s\n", paint(r.Verdict, verdict))
 	for _, t := range r.Troubles() {
-		fmt.Fprintf(&b, "%v. %s.\n", t, t.Reason.advice())
+		fmt.Fprintf(&b, "%v. %s.\n", t, t.Reason.Advice())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -86,8 +86,8 @@ func bothStates(p Port) string {
 	return strings.Trim(strings.TrimSpace(state)+"/"+strings.TrimSpace(phys), "/")
 }
 
-// advice says where to look next.
-func (r Reason) advice() string {
+// Advice says in one sentence, without its full stop, where to look next.
+func (r Reason) Advice() string {
 	switch r {
 	case PhysLinkDown:
 		return "Look at the cable, the transceiver and the switch port, and whether the port is disabled"

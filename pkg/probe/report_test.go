@@ -46,14 +46,14 @@ mlx5_1/1 NetdevNoCarrier (ens1f1 carrier 0). Look at the interface with ` + "`ip
 }
 
 func TestEveryReasonHasAdvice(t *testing.T) {
-	fallback := AttributeUnreadable.advice()
+	fallback := AttributeUnreadable.Advice()
 	for _, r := range []Reason{
 		PhysLinkDown, PortNotActive, NoSubnetManager, GIDMissing, RoCEv2GIDMissing, NetdevMissing, NetdevNoCarrier,
 		VerbsMissing, VerbsUnusable, DeviceMissing, NoDevices, NoSubsystem, RateBelowMinimum, ModuleMissing,
 		ResourceNotAdvertised, CheckFailed, ProbeStuck, VerbsNotPermitted, NamespaceMismatch, DriverStateFixed,
 		CheckStale, NotProbedYet,
 	} {
-		if r.advice() == fallback {
+		if r.Advice() == fallback {
 			t.Errorf("%s has no advice of its own", r)
 		}
 	}

@@ -79,11 +79,15 @@ func (d *driver) known(method string) string {
 
 func (d *driver) conn(method string) *grpc.ClientConn { return d.conns[d.known(method)] }
 
+// recorded is deferred by every call, so that what is recorded is what the caller is told.
+func (d *driver) recorded(method string, begin time.Time, err *error) {
+	d.record(d.known(method), *err, time.Since(begin))
+}
+
 // forward carries one call of any shape, unary or streaming, between caller and driver. ctx is the
 // caller's, or one derived from it.
 func (d *driver) forward(ctx context.Context, caller grpc.ServerStream, method string) (err error) {
-	begin := time.Now()
-	defer func() { d.record(d.known(method), err, time.Since(begin)) }()
+	defer d.recorded(method, time.Now(), &err)
 	ctx, cancel := context.WithCancel(outgoing(ctx))
 	defer cancel()
 	ctx, answered := watchAnswer(ctx)
@@ -131,15 +135,11 @@ func sendAll(caller grpc.ServerStream, stream grpc.ClientStream, cancel context.
 
 // call makes one unary call and returns the driver's reply, byte for byte. Headers and trailers
 // reach the caller when there is one.
-func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method string, request frame) (frame, error) {
-	begin := time.Now()
+func (d *driver) call(ctx context.Context, caller grpc.ServerStream, method string, request frame) (reply frame, err error) {
+	defer d.recorded(method, time.Now(), &err)
 	ctx, answered := watchAnswer(outgoing(ctx))
-	var (
-		reply           frame
-		header, trailer metadata.MD
-	)
-	err := d.conn(method).Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
-	d.record(d.known(method), err, time.Since(begin))
+	var header, trailer metadata.MD
+	err = d.conn(method).Invoke(ctx, method, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
 	if caller != nil {
 		_ = caller.SetHeader(header)
 		caller.SetTrailer(trailer)

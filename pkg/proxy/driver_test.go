@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -120,5 +121,35 @@ func TestMethodsThatNobodyKnowsAreCountedAsOne(t *testing.T) {
 	defer mu.Unlock()
 	if counted["other"] != 5 || counted[csi.Identity_Probe_FullMethodName] != 1 || len(counted) != 2 {
 		t.Errorf("%v", counted)
+	}
+}
+
+// A stream that the driver's side resets looks like its own Internal to gRPC and is Unavailable to the caller, whichever way the
+// call took. A handler that aborts, of a plain HTTP/2 server, does that.
+func TestWhatIsRecordedOfACallIsWhatItsCallerIsTold(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "driver.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aborting := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	})}
+	aborting.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = aborting.Serve(l) }()
+	t.Cleanup(func() { _ = aborting.Close() })
+	recorded := make(chan error, 1)
+	r := newRig(t, func(c *Config) {
+		c.DriverAddress = l.Addr().String()
+		c.Record = func(_, _ string, err error, _ time.Duration) { recorded <- err }
+	})
+	for _, method := range []string{
+		csi.Node_NodeStageVolume_FullMethodName,    // unary
+		csi.Node_NodeGetVolumeStats_FullMethodName, // of any shape
+		csi.Node_NodeGetInfo_FullMethodName,        // remembered
+	} {
+		_, told := r.raw(t.Context(), method, nil)
+		if err := <-recorded; status.Code(told) != codes.Unavailable || err == nil || status.Convert(err).Message() != status.Convert(told).Message() {
+			t.Errorf("%s: recorded %v, told %v", method, err, told)
+		}
 	}
 }

@@ -20,9 +20,10 @@ import (
 
 // fakeDriver stands for the CSI driver under the gate: raw frames in, raw frames out.
 type fakeDriver struct {
-	address string
-	server  *grpc.Server
-	streams uint32 // at once on a connection; 0 is any number
+	address  string
+	listener net.Listener
+	server   *grpc.Server
+	streams  uint32 // at once on a connection; 0 is any number
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -51,12 +52,17 @@ func (d *fakeDriver) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	d.server = grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(d.handle), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxConcurrentStreams(d.streams))
+	d.listener = l
 	server := d.server
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 }
 
-func (d *fakeDriver) stop() { d.server.Stop() }
+// stop ends it, and frees its address even if Serve has not taken the listener yet.
+func (d *fakeDriver) stop() {
+	d.server.Stop()
+	_ = d.listener.Close()
+}
 
 func (d *fakeDriver) handle(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)

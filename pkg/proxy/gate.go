@@ -75,7 +75,7 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 	err := g.decide(r, h)
 	if g.Observe {
 		if err != nil {
-			g.record("Would have refused", r, h, err)
+			g.record(r, h, err)
 		}
 		return nil
 	}
@@ -84,22 +84,18 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 		err = g.decide(r, h)
 	}
 	if err != nil {
-		g.record("Refused", r, h, err)
+		g.record(r, h, err)
 	}
 	return err
 }
 
-// record counts a refusal and logs the first of its kind, then one a minute. The line leaves out
-// what the message says already, and the caller's line breaks.
-func (g *gate) record(what string, r *request, h *probe.Health, err error) {
-	log, silent := g.refusals.count(Refusal{
-		Method:   path.Base(r.method),
-		Code:     status.Code(err),
-		Reason:   reason(h),
-		Observed: g.Observe,
-	}, time.Now())
-	if log {
-		klog.InfoS(what, "method", path.Base(r.method), "path", oneLine(r.path), "code", status.Code(err), "message", status.Convert(err).Message(), "moreOfThisKind", silent)
+// record counts a refusal and logs it if it is the first of its kind for a while. The line leaves out what
+// the message says already, and the caller's line breaks.
+func (g *gate) record(r *request, h *probe.Health, err error) {
+	refusal := Refusal{Method: path.Base(r.method), Code: status.Code(err), Reason: reason(h), Observed: g.Observe}
+	if g.refusals.count(refusal) {
+		klog.InfoS(refusal.what(), "node", g.NodeName, "method", refusal.Method, "path", oneLine(r.path),
+			"code", refusal.Code.String(), "reason", refusal.Reason, "message", status.Convert(err).Message())
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -430,21 +429,5 @@ func TestNothingIsRememberedOfVolumesThatAreGone(t *testing.T) {
 	}
 	if len(r.volumes.known) != 0 || r.volumes.paths != 0 || r.volumes.calls != 0 {
 		t.Errorf("%d volumes, %d paths, %d calls are still known", len(r.volumes.known), r.volumes.paths, r.volumes.calls)
-	}
-}
-
-func TestAThousandRefusalsAreCountedAndLogAFewLines(t *testing.T) {
-	var rs refusals
-	now, lines, silent := closedSince, 0, uint64(0)
-	kind := Refusal{Method: "NodeStageVolume", Code: codes.FailedPrecondition, Reason: "PhysLinkDown"}
-	for range 1000 {
-		now = now.Add(time.Second)
-		log, n := rs.count(kind, now)
-		if log {
-			lines, silent = lines+1, silent+n
-		}
-	}
-	if lines != 17 || silent != 16*59 || len(rs.counts()) != 1 || rs.counts()[kind] != 1000 {
-		t.Errorf("%d lines for %d silent ones, counts %v", lines, silent, rs.counts())
 	}
 }

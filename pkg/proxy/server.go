@@ -79,7 +79,8 @@ func New(config Config) (*Server, error) {
 		undone:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 	}
-	s.gate = &gate{GateConfig: config.Gate, volumes: s.volumes, driverName: s.replies.driverName, stopping: s.stopping, mounted: mounted}
+	s.gate = &gate{GateConfig: config.Gate, volumes: s.volumes, driverName: s.replies.driverName, stopping: s.stopping, mounted: mounted,
+		refusals: refusals{node: config.Gate.NodeName}}
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(math.MaxInt32),

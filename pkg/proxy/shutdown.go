@@ -14,6 +14,7 @@ func (s *Server) Stop(ctx context.Context) {
 	if !s.drain(ctx) {
 		klog.InfoS("Calls that are still with the driver are given up", "calls", s.forwarding.Load())
 	}
+	s.gate.refusals.sumUpAll()
 }
 
 // drain waits until no call is with the driver. It returns false if ctx ends before.

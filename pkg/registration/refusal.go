@@ -22,7 +22,7 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 		if r.refusals > 0 {
 			r.refusals, r.freshAt = 0, time.Time{}
 		}
-		klog.InfoS("Kubelet has registered the driver", "driver", r.name)
+		klog.InfoS("Kubelet has registered the driver", "node", r.NodeName, "driver", r.name)
 		return
 	}
 	r.update(func(st *Stats) { st.Refusals++ })
@@ -31,7 +31,7 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 		backoff = backoff/2 + r.random(backoff)
 		r.refusals++
 		r.freshAt = now.Add(backoff)
-		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond))
+		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "node", r.NodeName, "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond).String())
 	}
 	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
 		r.update(func(st *Stats) { st.RefusedKeys = append(st.RefusedKeys, m[1]) })

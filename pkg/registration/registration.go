@@ -113,7 +113,7 @@ type Registrar struct {
 
 // New returns a Registrar that has done nothing yet.
 func New(config Config) *Registrar {
-	return &Registrar{Config: config, random: upTo, notified: make(chan *registerapi.RegistrationStatus, 16)}
+	return &Registrar{Config: config, random: upTo, notified: make(chan *registerapi.RegistrationStatus, 16), stats: Stats{Wanted: true}}
 }
 
 func upTo(d time.Duration) time.Duration {
@@ -172,17 +172,23 @@ func (r *Registrar) path() string { return filepath.Join(r.Dir, r.name+"-reg.soc
 
 // step brings the registration closer to what it should be at this moment.
 func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
+	want := true
 	defer func() {
-		r.update(func(st *Stats) { st.Registered, st.Sustained, st.Volumes = r.published, r.sustained, r.volumes })
+		r.update(func(st *Stats) {
+			st.Registered, st.Wanted, st.Sustained, st.Volumes = r.published, want, r.sustained, r.volumes
+		})
 	}()
 	r.tend()
-	if was := r.sustained; was != r.judge(h) {
-		klog.InfoS("Trouble counts for the registration", "driver", r.name, "sustained", r.sustained, "registered", r.published, "policy", r.Policy)
-	}
+	was := r.sustained
+	r.judge(h)
 	r.look(now)
 
 	r.outgrow(now, h)
-	want := situation{observe: r.Observe, policy: r.Policy, sustained: r.sustained, volumes: r.volumes}.registered()
+	want = situation{observe: r.Observe, policy: r.Policy, sustained: r.sustained, volumes: r.volumes}.registered()
+	if r.sustained && !was {
+		klog.InfoS("Trouble counts for the registration", "node", r.NodeName, "driver", r.name, "staysRegistered", want,
+			"policy", string(r.Policy), "observe", r.Observe, "volumes", r.volumes, "why", h.Why())
+	}
 	if want == r.published {
 		r.due = time.Time{}
 		if want && !r.freshAt.IsZero() && !now.Before(r.freshAt) {
@@ -194,7 +200,10 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 	}
 	if r.due.IsZero() {
 		r.due = now.Add(r.delay(want))
-		klog.InfoS("Registration is going to change", "driver", r.name, "registered", want, "in", r.due.Sub(now).Round(time.Millisecond), "volumes", r.volumes)
+		if in := r.due.Sub(now); in > 0 {
+			klog.InfoS("Registration is going to change", "node", r.NodeName, "driver", r.name, "registered", want,
+				"in", in.Round(time.Millisecond).String())
+		}
 	}
 	if want && r.volumes > 0 {
 		r.due = now // kubelet cannot unmount them without us
@@ -211,7 +220,8 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 		r.deregistrations = append(r.deregistrations, now)
 		r.withdraw()
 		r.update(func(st *Stats) { st.Deregistrations++ })
-		klog.InfoS("Deregistered", "driver", r.name, "policy", r.Policy)
+		klog.InfoS("Deregistered", "node", r.NodeName, "driver", r.name, "policy", string(r.Policy),
+			"gateClosedSince", h.Since.UTC().Format(time.RFC3339), "why", h.Why())
 	}
 }
 
@@ -225,18 +235,17 @@ func (r *Registrar) outgrow(now time.Time, h *probe.Health) {
 		r.growAt = time.Time{}
 	case r.growAt.IsZero():
 		r.growAt = now.Add(r.random(r.RegisterJitter))
-		klog.InfoS("The hardware gives more topology than was registered", "driver", r.name, "registeredAfreshIn", r.growAt.Sub(now).Round(time.Millisecond))
+		klog.InfoS("The hardware gives more topology than was registered", "driver", r.name, "registeredAfreshIn", r.growAt.Sub(now).Round(time.Millisecond).String())
 	case !now.Before(r.growAt) && r.mayDeregister(now):
 		r.deregistrations = append(r.deregistrations, now)
 		r.growAt, r.freshAt = time.Time{}, now
 	}
 }
 
-// judge takes in a snapshot and returns whether trouble is sustained.
-func (r *Registrar) judge(h *probe.Health) bool {
+// judge takes in a snapshot: is trouble sustained?
+func (r *Registrar) judge(h *probe.Health) {
 	r.sustained = sustain(r.sustained, !r.decided, h, r.Threshold)
 	r.decided = r.decided || h.Decided
-	return r.sustained
 }
 
 // delay spreads the nodes' changes. The first registration and volumes wait for nothing.
@@ -258,7 +267,7 @@ func (r *Registrar) mayDeregister(now time.Time) bool {
 	}
 	may := len(r.deregistrations) < maxPerHour
 	if !may && !r.capped {
-		klog.InfoS("Not deregistered: it would be too often", "driver", r.name, "perHour", maxPerHour)
+		klog.InfoS("Not deregistered: it would be too often", "node", r.NodeName, "driver", r.name, "perHour", maxPerHour)
 	}
 	r.capped = !may
 	return may

@@ -10,6 +10,8 @@ import (
 type Stats struct {
 	// Registered: our registration socket is in place.
 	Registered bool
+	// Wanted: kubelet should know the driver. Registered follows, with jitter and what stands in its way.
+	Wanted bool
 	// Sustained: trouble counts for the registration.
 	Sustained bool
 	// Volumes is the newest count; 0 while it does not matter.

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"google.golang.org/grpc/codes"
+	"k8s.io/klog/v2"
+)
+
+// captureLog returns what has been logged so far. It collects until the test ends.
+func captureLog(t *testing.T) func() []string {
+	var mu sync.Mutex
+	var lines []string
+	t.Cleanup(klog.CaptureState().Restore)
+	klog.SetLogger(funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, strings.TrimPrefix(args, `"level"=0 "msg"=`))
+	}, funcr.Options{}))
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(lines)
+	}
+}
+
+var downRefusal = Refusal{Method: "NodeStageVolume", Code: codes.FailedPrecondition, Reason: "PhysLinkDown"}
+
+// Every refusal is in the log within a minute: by itself or in a sum.
+func TestAThousandRefusalsAreSummedUpOnceAMinute(t *testing.T) {
+	lines := captureLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		rs := refusals{node: "worker-7"}
+		if !rs.count(downRefusal) {
+			t.Error("the first one has no line of its own")
+		}
+		time.Sleep(time.Second / 2)
+		for range 999 {
+			if rs.count(downRefusal) {
+				t.Error("a line of its own within a minute of the last line")
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * sumInterval)
+		synctest.Wait()
+		logged := lines()
+		if len(logged) != 17 {
+			t.Fatalf("%q", logged)
+		}
+		const last = `"Refused more of the same" "node"="worker-7" "method"="NodeStageVolume" "code"="FailedPrecondition" ` +
+			`"reason"="PhysLinkDown" "calls"=39 "total"=1000`
+		if logged[16] != last {
+			t.Errorf("the last line is %s", logged[16])
+		}
+		if !rs.count(downRefusal) {
+			t.Error("after a minute without any, one is summed up instead of being logged")
+		}
+		if counts := rs.counts(); len(counts) != 1 || counts[downRefusal] != 1001 {
+			t.Errorf("counted %v", counts)
+		}
+	})
+}
+
+func TestNoRefusalIsLeftUnsaidAtShutdown(t *testing.T) {
+	lines := captureLog(t)
+	rs := refusals{}
+	observed := downRefusal
+	observed.Observed = true
+	rs.count(downRefusal) // gets a line of its own
+	for range 3 {
+		rs.count(observed)
+	}
+	rs.sumUpAll()
+	rs.sumUpAll()
+	if logged := lines(); len(logged) != 1 || !strings.HasPrefix(logged[0], `"Would have refused more of the same"`) || !strings.HasSuffix(logged[0], `"calls"=2 "total"=3`) {
+		t.Errorf("%q", logged)
+	}
+}
+
+func TestNothingIsRememberedOfARefusedVolume(t *testing.T) {
+	r := newRig(t, nil)
+	r.health.set(closed())
+	for i := range 1000 {
+		wantCode(t, "stage", r.stage(fmt.Sprint("v", i), fmt.Sprint("/s/", i)), codes.FailedPrecondition)
+		wantCode(t, "publish", r.publish(fmt.Sprint("v", i), fmt.Sprint("/t/", i)), codes.FailedPrecondition)
+	}
+	if len(r.volumes.known) != 0 || r.volumes.paths != 0 || r.volumes.calls != 0 || len(r.gate.refusals.kinds) != 2 {
+		t.Errorf("%d volumes, %d paths, %d calls, %d kinds of refusals are known", len(r.volumes.known), r.volumes.paths, r.volumes.calls, len(r.gate.refusals.kinds))
+	}
+}
