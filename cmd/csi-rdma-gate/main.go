@@ -18,9 +18,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// version is set by the linker.
-var version = "unknown"
-
 // Exit statuses. The probe command has its own, see runProbe.
 const (
 	exitOK       = 0
@@ -79,7 +76,7 @@ func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done 
 	case fs.NArg() > 0:
 		return false, fmt.Errorf("argument %q is not a flag; write --name=value (see --help)", fs.Arg(0))
 	case o.version:
-		_, _ = fmt.Fprintln(stdout, "csi-rdma-gate", version)
+		_, _ = fmt.Fprintln(stdout, versionText())
 		return true, nil
 	}
 	o.set = map[string]string{}

@@ -19,7 +19,7 @@ const tendInterval = 2 * time.Second
 
 // run wires probe, proxy and registration, serves until ctx ends and then shuts down in order.
 func run(ctx context.Context, c *config, o *options) error {
-	klog.InfoS("Starting", "version", version, "gate", o.gate, "gateAddress", c.gateAddress, "csiAddress", c.proxy.DriverAddress,
+	klog.InfoS("Starting", "node", o.nodeName, "version", version, "commit", commit, "gate", o.gate, "gateAddress", c.gateAddress, "csiAddress", c.proxy.DriverAddress,
 		"kubeletDir", c.proxy.KubeletDir, "rdmaDevice", o.rdmaDevices, "rdmaRequire", o.rdmaRequire, "rdmaChecks", o.rdmaChecks)
 
 	// Everything but the registration lives on while calls end.
@@ -59,8 +59,8 @@ func run(ctx context.Context, c *config, o *options) error {
 	c.registration.Health = monitor.Health
 	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
 	registrar := registration.New(c.registration)
-	sources := status.Sources{Version: version, Health: monitor.Health, Calls: server.Stats, Registration: registrar.Stats}
-	page := status.Page{Sources: sources, Node: o.nodeName, Mode: o.gate, Topology: server.Topology, Flags: o.set}
+	sources := status.Sources{Version: version, Observe: c.proxy.Gate.Observe, Health: monitor.Health, Calls: server.Stats, Registration: registrar.Stats}
+	page := status.Page{Sources: sources, Node: o.nodeName, Topology: server.Topology, Flags: o.set}
 	go serveHTTP(serving, c.httpAddress, newDiagnostics(status.Handler(sources, operations), page, o.pprof, gate.Err, registrar.Err))
 	go serveHTTP(serving, o.livenessEndpoint, newLiveness(o.timeout, server.Probe))
 
@@ -70,7 +70,7 @@ func run(ctx context.Context, c *config, o *options) error {
 		close(deregistered)
 	}()
 	<-ctx.Done()
-	klog.InfoS("Shutting down", "timeout", o.shutdownTimeout)
+	klog.InfoS("Shutting down", "node", o.nodeName, "timeout", o.shutdownTimeout.String())
 	shutdown, cancel := context.WithTimeout(context.Background(), o.shutdownTimeout)
 	defer cancel()
 	select {
@@ -81,6 +81,7 @@ func run(ctx context.Context, c *config, o *options) error {
 	stopTending()
 	gate.Remove()
 	server.Close(shutdown)
+	klog.InfoS("Stopped", "node", o.nodeName)
 	return nil
 }
 

@@ -24,11 +24,13 @@ func (r *Registrar) introduce(ctx context.Context) bool {
 	for timeout := r.Timeout; ctx.Err() == nil; timeout = min(2*timeout, maxDriverTimeout) {
 		err := r.meet(ctx, timeout)
 		if err == nil {
-			klog.InfoS("Driver is ready", "driver", r.name)
+			klog.InfoS("Driver is ready", "node", r.NodeName, "driver", r.name)
+			r.obstacle("")
 			return true
 		}
+		r.obstacle("waiting for the CSI driver: " + err.Error())
 		if err.Error() != said {
-			klog.InfoS("Waiting for the CSI driver", "err", err)
+			klog.InfoS("Waiting for the CSI driver", "node", r.NodeName, "err", err)
 			said = err.Error()
 		}
 		select {

@@ -27,10 +27,11 @@ func (r *Registrar) publish(ctx context.Context, now time.Time) {
 		r.Topology.ThawTopology()
 		return
 	}
+	r.obstacle("")
 	r.published, r.everPublished = true, true
 	r.due, r.freshAt = time.Time{}, time.Time{}
 	r.update(func(st *Stats) { st.Registrations++ })
-	klog.InfoS("Registration socket is in place", "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
+	klog.InfoS("Registration socket is in place", "node", r.NodeName, "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
 }
 
 func (r *Registrar) withdraw() {
@@ -54,9 +55,10 @@ func (r *Registrar) owned(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	r.ownerAt = now.Add(ownerInterval)
+	r.obstacle("another process serves " + r.path())
 	if !now.Before(r.ownerWarnedAt.Add(ownerWarning)) {
 		r.ownerWarnedAt = now
-		klog.InfoS("Another process serves the registration socket; waiting for it to go", "driver", r.name, "path", r.path())
+		klog.InfoS("Another process serves the registration socket; waiting for it to go", "node", r.NodeName, "driver", r.name, "path", r.path())
 	}
 	return true
 }

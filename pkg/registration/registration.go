@@ -187,7 +187,7 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 	want = situation{observe: r.Observe, policy: r.Policy, sustained: r.sustained, volumes: r.volumes}.registered()
 	if r.sustained && !was {
 		klog.InfoS("Trouble counts for the registration", "node", r.NodeName, "driver", r.name, "staysRegistered", want,
-			"policy", string(r.Policy), "observe", r.Observe, "volumes", r.volumes, "why", h.Why())
+			"policy", string(r.Policy), "observe", r.Observe, "stagedOrPublished", r.volumes, "why", h.Why())
 	}
 	if want == r.published {
 		r.due = time.Time{}

@@ -12,6 +12,8 @@ type Stats struct {
 	Registered bool
 	// Wanted: kubelet should know the driver. Registered follows, with jitter and what stands in its way.
 	Wanted bool
+	// Obstacle is what keeps the driver from being registered although it is wanted; empty when nothing does.
+	Obstacle string
 	// Sustained: trouble counts for the registration.
 	Sustained bool
 	// Volumes is the newest count; 0 while it does not matter.
@@ -30,6 +32,9 @@ func (r *Registrar) Stats() Stats {
 	defer r.mu.Unlock()
 	st := r.stats
 	st.RefusedKeys = slices.Clone(st.RefusedKeys)
+	if r.err != nil {
+		st.Obstacle = r.err.Error()
+	}
 	return st
 }
 
@@ -37,6 +42,11 @@ func (r *Registrar) update(change func(*Stats)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.stats)
+}
+
+// obstacle notes what keeps the driver from being registered; "" for nothing.
+func (r *Registrar) obstacle(what string) {
+	r.update(func(st *Stats) { st.Obstacle = what })
 }
 
 // Err says why the registration is not as it should be; nil while it is, deregistered included.

@@ -17,10 +17,19 @@ import (
 
 // Sources are where the snapshots come from. Each is safe for concurrent use.
 type Sources struct {
-	Version      string
+	Version string
+	// Observe: the gate refuses nothing and only counts.
+	Observe      bool
 	Health       func() *probe.Health
 	Calls        func() proxy.Stats
 	Registration func() registration.Stats
+}
+
+func (s Sources) mode() string {
+	if s.Observe {
+		return "observe"
+	}
+	return "enforce"
 }
 
 const prefix = "csi_rdma_gate_"
@@ -28,7 +37,10 @@ const prefix = "csi_rdma_gate_"
 // The metrics, in the order in which the documentation has them. Labels are bounded: by the ports
 // that are selected and by closed vocabularies.
 var (
-	open          = desc("open", "1 while new mounts may pass.")
+	open          = desc("open", "1 while the gate is open. A closed one refuses new mounts, unless it only observes.")
+	lastChange    = desc("last_change_timestamp_seconds", "When the gate last opened or closed, or else when it began, in seconds since 1970.")
+	cause         = desc("cause", "1 for each port, or other subject of the node, that the gate is closed for, until it opens. None while an override rules.", "subject", "reason")
+	mode          = desc("mode", "1 for what the gate does when it is closed: enforce refuses new mounts, observe only counts and logs them.", "mode")
 	override      = desc("override", "1 while the override file says so.", "state")
 	verdict       = desc("verdict", "1 for the verdict of the newest probe of the node.", "verdict")
 	trouble       = desc("trouble", "1 for each port, or other subject of the node, that the newest probe found not healthy.", "subject", "reason")
@@ -40,6 +52,7 @@ var (
 	observed      = desc("observed_refusals_total", "Calls that the gate would have answered if it did not only observe.", "method", "code", "reason")
 	volumes       = desc("volumes", "Volumes by what is known of them; one can be in several states.", "state")
 	registered    = desc("registered", "1 while the registration socket is in place.")
+	wanted        = desc("registration_wanted", "1 while kubelet should know the driver, 0 while it should not because of lasting trouble.")
 	registrations = desc("registrations_total", "Registration sockets put in place.")
 	deregistered  = desc("deregistrations_total", "Deregistrations because of lasting trouble.")
 	failures      = desc("registration_failures_total", "Registrations that kubelet reported as failed.")
@@ -57,8 +70,8 @@ type Collector struct{ Sources }
 // Describe implements prometheus.Collector.
 func (c Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		open, override, verdict, trouble, portVerdict, probes, probeDuration, changes, refusals, observed, volumes,
-		registered, registrations, deregistered, failures, refusedKeys, buildInfo,
+		open, lastChange, cause, mode, override, verdict, trouble, portVerdict, probes, probeDuration, changes, refusals, observed, volumes,
+		registered, wanted, registrations, deregistered, failures, refusedKeys, buildInfo,
 	} {
 		ch <- d
 	}
@@ -67,6 +80,9 @@ func (c Collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	out := emitter{ch}
+	for _, m := range []string{"enforce", "observe"} {
+		out.flag(mode, m == c.mode(), m)
+	}
 	out.health(c.Health())
 	out.calls(c.Calls())
 	out.registration(c.Registration())
@@ -93,6 +109,8 @@ func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
 
 func (e emitter) health(h *probe.Health) {
 	e.flag(open, h.Open)
+	e.gauge(lastChange, float64(h.Since.Unix()))
+	e.troubles(cause, h.Cause)
 	e.flag(override, h.Override != nil && h.Override.Open, "open")
 	e.flag(override, h.Override != nil && !h.Override.Open, "closed")
 	for _, v := range []probe.Verdict{probe.Healthy, probe.Unhealthy, probe.Unknown} {
@@ -103,15 +121,19 @@ func (e emitter) health(h *probe.Health) {
 			e.flag(portVerdict, p.Verdict == v, p.Device, strconv.Itoa(p.Number), v.String())
 		}
 	}
-	seen := map[probe.Trouble]bool{}
-	for _, t := range h.Troubles() {
-		if t.Detail = ""; !seen[t] { // two node checks can have one subject and one Reason
-			seen[t] = true
-			e.flag(trouble, true, t.Subject, string(t.Reason))
-		}
-	}
+	e.troubles(trouble, h.Troubles())
 	e.ch <- prometheus.MustNewConstSummary(probeDuration, h.Probes[0]+h.Probes[1]+h.Probes[2], h.ProbeTime.Seconds(), nil)
 	e.counter(changes, h.Changes)
+}
+
+func (e emitter) troubles(d *prometheus.Desc, troubles []probe.Trouble) {
+	seen := map[probe.Trouble]bool{}
+	for _, t := range troubles {
+		if t.Detail = ""; !seen[t] { // two node checks can have one subject and one Reason
+			seen[t] = true
+			e.flag(d, true, t.Subject, string(t.Reason))
+		}
+	}
 }
 
 func (e emitter) calls(st proxy.Stats) {
@@ -129,6 +151,7 @@ func (e emitter) calls(st proxy.Stats) {
 
 func (e emitter) registration(st registration.Stats) {
 	e.flag(registered, st.Registered)
+	e.flag(wanted, st.Wanted)
 	e.counter(registrations, st.Registrations)
 	e.counter(deregistered, st.Deregistrations)
 	e.counter(failures, st.Refusals)
@@ -137,7 +160,11 @@ func (e emitter) registration(st registration.Stats) {
 
 // Handler serves /metrics.
 func Handler(s Sources, operations prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(gatherer(s, operations), promhttp.HandlerOpts{})
+}
+
+func gatherer(s Sources, operations prometheus.Gatherer) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector{s})
-	return promhttp.HandlerFor(prometheus.Gatherers{registry, operations}, promhttp.HandlerOpts{})
+	return prometheus.Gatherers{registry, operations}
 }

@@ -1,8 +1,11 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
@@ -14,6 +17,7 @@ type document struct {
 	Node     string            `json:"node"`
 	Gate     gateStatus        `json:"gate"`
 	Probe    *probe.Result     `json:"probe"`
+	Next     []step            `json:"next"`
 	Volumes  map[string]int    `json:"volumes"`
 	Refusals []refusalStatus   `json:"refusals"`
 	Register registerStatus    `json:"registration"`
@@ -28,6 +32,8 @@ type gateStatus struct {
 	Override string `json:"override,omitempty"`
 	// Cause is why the gate is closed.
 	Cause []string `json:"cause"`
+	// Recovering: the cause is over, and the gate waits for more healthy probes.
+	Recovering bool `json:"recovering,omitempty"`
 }
 
 type refusalStatus struct {
@@ -40,6 +46,8 @@ type refusalStatus struct {
 
 type registerStatus struct {
 	Registered  bool     `json:"registered"`
+	Wanted      bool     `json:"wanted"`
+	Obstacle    string   `json:"obstacle,omitempty"`
 	Sustained   bool     `json:"sustainedTrouble"`
 	Volumes     int      `json:"volumes"`
 	RefusedKeys []string `json:"refusedTopologyKeys"`
@@ -49,8 +57,6 @@ type registerStatus struct {
 type Page struct {
 	Sources
 	Node string
-	// Mode is enforce or observe.
-	Mode string
 	// Topology returns the injected segments.
 	Topology func() map[string]string
 	// Flags are the flags as they were set. None of them is secret.
@@ -71,11 +77,12 @@ func (p Page) document() document {
 	d := document{
 		Version:  p.Version,
 		Node:     p.Node,
-		Gate:     gateStatus{Open: h.Open, Mode: p.Mode, Since: h.Since.UTC().Format(time.RFC3339), Cause: []string{}},
+		Gate:     gateStatus{Open: h.Open, Mode: p.mode(), Since: h.Since.UTC().Format(time.RFC3339), Cause: []string{}, Recovering: h.Recovering()},
 		Probe:    &h.Result,
+		Next:     next(h, reg, p.Node),
 		Volumes:  map[string]int{"inFlight": calls.InFlight, "done": calls.Done, "unfinished": calls.Unfinished, "inherited": calls.Inherited},
 		Refusals: []refusalStatus{},
-		Register: registerStatus{Registered: reg.Registered, Sustained: reg.Sustained, Volumes: reg.Volumes, RefusedKeys: reg.RefusedKeys},
+		Register: registerStatus{reg.Registered, reg.Wanted, reg.Obstacle, reg.Sustained, reg.Volumes, append([]string{}, reg.RefusedKeys...)},
 		Topology: p.Topology(),
 		Flags:    p.Flags,
 	}
@@ -88,5 +95,8 @@ func (p Page) document() document {
 	for r, n := range calls.Refusals {
 		d.Refusals = append(d.Refusals, refusalStatus{r.Method, r.Code.String(), r.Reason, r.Observed, n})
 	}
+	slices.SortFunc(d.Refusals, func(a, b refusalStatus) int {
+		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(a.Method, b.Method), strings.Compare(a.Code, b.Code))
+	})
 	return d
 }
