@@ -55,7 +55,7 @@ func (g *gate) decide(r *request, h *probe.Health) error {
 	live, err := g.mounted(known.places)
 	switch {
 	case err != nil:
-		return status.Errorf(codes.Unavailable, "%s; whether it is mounted already cannot be told: %v", g.refusal(r, h), err)
+		return status.Errorf(codes.Unavailable, "%s; Unavailable because the mount table cannot be read, so it may be mounted: %v", g.refusal(r, h), err)
 	case live:
 		return nil
 	case known.inFlight > 0:
