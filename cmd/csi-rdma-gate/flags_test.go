@@ -226,7 +226,7 @@ func TestCommandsThatOnlyPrint(t *testing.T) {
 			t.Errorf("%v: status %d, %v, %q", tc.args, status, err, out.String())
 		}
 	}
-	for args, want := range map[string]int{"stray": 1, "--mode=x": 1, "probe -o=yaml": 3, "probe --rdma-require=0": 3, "probe stray": 3} {
+	for args, want := range map[string]int{"stray": 1, "--node-name=$(NODE_NAME)": 1, "--mode=x": 1, "probe -o=yaml": 3, "probe --rdma-require=0": 3, "probe stray": 3} {
 		status, err := command(context.Background(), strings.Fields(args), &bytes.Buffer{})
 		if status != want || err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: status %d, %v; want %d", args, status, err, want)

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -61,18 +61,30 @@ func serveHTTP(ctx context.Context, address string, handler http.Handler) {
 	if address == "" {
 		return
 	}
+	said := ""
 	for ctx.Err() == nil {
-		server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-		err := server.ListenAndServe()
-		stop()
-		if errors.Is(err, http.ErrServerClosed) {
-			return
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err == nil {
+			if said != "" {
+				klog.InfoS("HTTP endpoint can be served now", "address", address)
+			}
+			err, said = serveOn(ctx, l, handler), ""
 		}
-		klog.ErrorS(err, "HTTP endpoint cannot be served; trying again", "address", address)
+		if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			klog.ErrorS(err, "HTTP endpoint cannot be served; trying again", "address", address)
+		}
 		select {
 		case <-time.After(10 * time.Second):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// serveOn returns why it could not go on.
+func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	return server.Serve(l)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -81,11 +82,19 @@ func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done 
 	}
 	o.set = map[string]string{}
 	fs.Visit(func(f *flag.Flag) { o.set[f.Name] = f.Value.String() })
+	for name, value := range o.set {
+		if variable := unexpanded.FindString(value); variable != "" {
+			return false, fmt.Errorf("--%s=%q: kubelet left %s as it is, since the container has no such variable; add it to env", name, value, variable)
+		}
+	}
 	if errs := logsapi.Validate(o.logging, nil, nil); len(errs) > 0 {
 		return false, fmt.Errorf("logging flags: %w", errs.ToAggregate())
 	}
 	return false, nil
 }
+
+// unexpanded is a reference in a container's args that kubelet knew no value for.
+var unexpanded = regexp.MustCompile(`\$\([A-Za-z_][\w.-]*\)`)
 
 func usage(fs *flag.FlagSet, w io.Writer) {
 	_, _ = fmt.Fprint(w, `csi-rdma-gate [probe] [flags]

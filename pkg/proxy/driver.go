@@ -3,8 +3,12 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -175,7 +179,16 @@ func (d *driver) explain(ctx context.Context, answered *atomic.Bool, err error) 
 	case codes.Canceled, codes.DeadlineExceeded: // the driver's timer for this call ran out before ours
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s", d.address, status.Convert(err).Message())
+	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s%s", d.address, status.Convert(err).Message(), d.advice())
+}
+
+// advice tells a volume that is not mounted from a driver that has not started.
+func (d *driver) advice() string {
+	dir := filepath.Dir(d.address)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return fmt.Sprintf("; there is no %s: mount the volume that the driver puts its socket in", dir)
 }
 
 func (d *driver) close() {

@@ -29,8 +29,8 @@ func (r Refusal) what() string {
 	return "Refused"
 }
 
-// refusals counts the refusals of each kind and decides which are worth a line in the log: a node with a hundred waiting pods
-// refuses a call every second. Safe for concurrent use.
+// refusals counts the refusals of each kind and decides which are worth a line in the log: a node with a hundred waiting
+// pods refuses a call every second. Safe for concurrent use.
 type refusals struct {
 	node string
 

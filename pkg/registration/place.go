@@ -27,7 +27,9 @@ func (r *Registrar) publish(ctx context.Context, now time.Time) {
 		r.Topology.ThawTopology()
 		return
 	}
-	r.obstacle("")
+	if r.refusals == 0 { // else what kubelet said holds until it says otherwise
+		r.obstacle("")
+	}
 	r.published, r.everPublished = true, true
 	r.due, r.freshAt = time.Time{}, time.Time{}
 	r.update(func(st *Stats) { st.Registrations++ })
@@ -73,6 +75,7 @@ func (r *Registrar) tend() {
 	switch {
 	case err != nil:
 	case restored:
+		r.update(func(st *Stats) { st.Registrations++ })
 		klog.InfoS("Registration socket had been removed and is back", "path", r.path())
 	case found == socket.Replaced:
 		klog.InfoS("Registration socket was replaced by another process", "path", r.path())

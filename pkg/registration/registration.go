@@ -98,8 +98,9 @@ type Registrar struct {
 	capped          bool
 	deregistrations []time.Time
 
-	volumes int
-	lookAt  time.Time // when the volumes are counted again
+	volumes   int
+	lookAt    time.Time // when the volumes are counted again
+	complaint string    // logged last about counting them
 
 	ownerAt, ownerWarnedAt time.Time
 	refusals               int
@@ -284,9 +285,12 @@ func (r *Registrar) look(now time.Time) {
 	}
 	r.lookAt = now.Add(volumesInterval)
 	n, err := r.Volumes.Volumes()
+	complaint := ""
 	if err != nil {
-		klog.ErrorS(err, "Volumes on this node cannot be counted, so the driver stays registered")
-		n = max(n, 1)
+		complaint, n = err.Error(), max(n, 1)
 	}
-	r.volumes = n
+	if complaint != r.complaint && err != nil {
+		klog.ErrorS(err, "Volumes on this node cannot be counted, so the driver stays registered", "node", r.NodeName, "driver", r.name)
+	}
+	r.volumes, r.complaint = n, complaint
 }

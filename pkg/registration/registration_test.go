@@ -297,6 +297,9 @@ func TestARemovedSocketIsPutBack(t *testing.T) {
 	}
 	r.run(time.Second)
 	r.want("a second later", true)
+	if n := r.Stats().Registrations; n != 2 {
+		t.Errorf("%d sockets put in place, want 2", n)
+	}
 }
 
 func TestADeadSocketInOurPlaceIsNoSuccessor(t *testing.T) {

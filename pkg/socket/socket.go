@@ -148,13 +148,22 @@ func (k *Keeper) put() error {
 }
 
 // explain leaves out the dot-name, which is another one at each attempt: the same trouble shall have
-// the same text.
+// the same text. And it says what is missing from a manifest, if that is what it looks like.
 func (k *Keeper) explain(err error) error {
 	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		err = errno
+	if !errors.As(err, &errno) {
+		return fmt.Errorf("put socket %s in place: %w", k.path, err)
 	}
-	return fmt.Errorf("put socket %s in place: %w", k.path, err)
+	advice := ""
+	switch dir := filepath.Dir(k.path); errno {
+	case syscall.ENOENT:
+		advice = fmt.Sprintf("; mount the host's directory at %s", dir)
+	case syscall.EROFS:
+		advice = fmt.Sprintf("; %s needs a writable mount of its own", dir)
+	case syscall.EACCES:
+		advice = fmt.Sprintf("; %s is not writable for user %d, run as its owner", dir, os.Geteuid())
+	}
+	return fmt.Errorf("put socket %s in place: %w%s", k.path, errno, advice)
 }
 
 func install(dot, path string) (fs.FileInfo, error) {

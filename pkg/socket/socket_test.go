@@ -187,7 +187,7 @@ func TestWhatIsDeadIsNoSuccessor(t *testing.T) {
 func TestTheSameTroubleHasTheSameText(t *testing.T) {
 	k := newKeeper(t, filepath.Join(t.TempDir(), "absent", "csi.sock"))
 	first, second := k.Put(), k.Put()
-	if first == nil || first.Error() != second.Error() || !strings.HasSuffix(first.Error(), "csi.sock in place: no such file or directory") {
+	if first == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), "csi.sock in place: no such file or directory; mount the host's directory at ") {
 		t.Errorf("%v, then %v", first, second)
 	}
 }

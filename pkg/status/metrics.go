@@ -37,9 +37,10 @@ const prefix = "csi_rdma_gate_"
 // The metrics, in the order in which the documentation has them. Labels are bounded: by the ports
 // that are selected and by closed vocabularies.
 var (
-	open          = desc("open", "1 while the gate is open. A closed one refuses new mounts, unless it only observes.")
-	lastChange    = desc("last_change_timestamp_seconds", "When the gate last opened or closed, or else when it began, in seconds since 1970.")
-	cause         = desc("cause", "1 for each port, or other subject of the node, that the gate is closed for, until it opens. None while an override rules.", "subject", "reason")
+	open       = desc("open", "1 while the gate is open. A closed one refuses new mounts, unless it only observes.")
+	lastChange = desc("last_change_timestamp_seconds", "When the gate last opened or closed, or else when it began, in seconds since 1970.")
+	cause      = desc("cause", "1 for each port, or other subject of the node, that the gate is closed for, until it opens. "+
+		"None while an override rules.", "subject", "reason")
 	mode          = desc("mode", "1 for what the gate does when it is closed: enforce refuses new mounts, observe only counts and logs them.", "mode")
 	override      = desc("override", "1 while the override file says so.", "state")
 	verdict       = desc("verdict", "1 for the verdict of the newest probe of the node.", "verdict")
@@ -70,8 +71,8 @@ type Collector struct{ Sources }
 // Describe implements prometheus.Collector.
 func (c Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		open, lastChange, cause, mode, override, verdict, trouble, portVerdict, probes, probeDuration, changes, refusals, observed, volumes,
-		registered, wanted, registrations, deregistered, failures, refusedKeys, buildInfo,
+		open, lastChange, cause, mode, override, verdict, trouble, portVerdict, probes, probeDuration, changes,
+		refusals, observed, volumes, registered, wanted, registrations, deregistered, failures, refusedKeys, buildInfo,
 	} {
 		ch <- d
 	}

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/probe"
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/proxy"
 )
 
 // document is what /status says.
@@ -74,29 +74,54 @@ func (p Page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func (p Page) document() document {
 	h, calls, reg := p.Health(), p.Calls(), p.Registration()
-	d := document{
-		Version:  p.Version,
-		Node:     p.Node,
-		Gate:     gateStatus{Open: h.Open, Mode: p.mode(), Since: h.Since.UTC().Format(time.RFC3339), Cause: []string{}, Recovering: h.Recovering()},
-		Probe:    &h.Result,
-		Next:     next(h, reg, p.Node),
-		Volumes:  map[string]int{"inFlight": calls.InFlight, "done": calls.Done, "unfinished": calls.Unfinished, "inherited": calls.Inherited},
-		Refusals: []refusalStatus{},
-		Register: registerStatus{reg.Registered, reg.Wanted, reg.Obstacle, reg.Sustained, reg.Volumes, append([]string{}, reg.RefusedKeys...)},
+	return document{
+		Version: p.Version,
+		Node:    p.Node,
+		Gate:    p.gate(h),
+		Probe:   &h.Result,
+		Next:    next(h, reg, p.Node),
+		Volumes: map[string]int{
+			"inFlight": calls.InFlight, "done": calls.Done, "unfinished": calls.Unfinished, "inherited": calls.Inherited,
+		},
+		Refusals: refusalsOf(calls),
+		Register: registerStatus{
+			Registered:  reg.Registered,
+			Wanted:      reg.Wanted,
+			Obstacle:    reg.Obstacle,
+			Sustained:   reg.Sustained,
+			Volumes:     reg.Volumes,
+			RefusedKeys: append([]string{}, reg.RefusedKeys...),
+		},
 		Topology: p.Topology(),
 		Flags:    p.Flags,
 	}
+}
+
+func (p Page) gate(h *probe.Health) gateStatus {
+	g := gateStatus{
+		Open:       h.Open,
+		Mode:       p.mode(),
+		Since:      h.Since.UTC().Format(time.RFC3339),
+		Cause:      []string{},
+		Recovering: h.Recovering(),
+	}
 	if h.Override != nil {
-		d.Gate.Override = h.Override.String()
+		g.Override = h.Override.String()
 	}
 	for _, t := range h.Cause {
-		d.Gate.Cause = append(d.Gate.Cause, t.String())
+		g.Cause = append(g.Cause, t.String())
 	}
+	return g
+}
+
+// refusalsOf are in the same order each time.
+func refusalsOf(calls proxy.Stats) []refusalStatus {
+	all := []refusalStatus{}
 	for r, n := range calls.Refusals {
-		d.Refusals = append(d.Refusals, refusalStatus{r.Method, r.Code.String(), r.Reason, r.Observed, n})
+		all = append(all, refusalStatus{r.Method, r.Code.String(), r.Reason, r.Observed, n})
 	}
-	slices.SortFunc(d.Refusals, func(a, b refusalStatus) int {
-		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(a.Method, b.Method), strings.Compare(a.Code, b.Code))
+	slices.SortFunc(all, func(a, b refusalStatus) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Code, b.Code))
 	})
-	return d
+	return all
 }
