@@ -21,7 +21,8 @@ const maxDriverTimeout = 2 * time.Minute
 // when ctx ends before.
 func (r *Registrar) introduce(ctx context.Context) bool {
 	said := ""
-	for timeout := r.Timeout; ctx.Err() == nil; timeout = min(2*timeout, maxDriverTimeout) {
+	for timeout := r.Timeout; ctx.Err() == nil; {
+		began := time.Now()
 		err := r.meet(ctx, timeout)
 		if err == nil {
 			klog.InfoS("Driver is ready", "node", r.NodeName, "driver", r.name)
@@ -32,6 +33,11 @@ func (r *Registrar) introduce(ctx context.Context) bool {
 		if err.Error() != said {
 			klog.InfoS("Waiting for the CSI driver", "node", r.NodeName, "err", err)
 			said = err.Error()
+		}
+		// Only a driver that is slow gets more time. One that fails at once, as while it starts, would
+		// otherwise be waited for that long when it is silent once.
+		if time.Since(began) >= timeout {
+			timeout = min(2*timeout, maxDriverTimeout)
 		}
 		select {
 		case <-time.After(min(timeout, time.Second)):

@@ -51,7 +51,8 @@ type Config struct {
 	// Endpoint is the CSI socket, as kubelet sees it.
 	Endpoint string
 	NodeName string
-	// Timeout is the first deadline of the driver's calls at the start; it doubles up to 2 min.
+	// Timeout is the first deadline of the driver's calls at the start; each time it passes it doubles, up to
+	// 2 min.
 	Timeout time.Duration
 	// VerdictTimeout is how long the start waits for the first verdict.
 	VerdictTimeout time.Duration

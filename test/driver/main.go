@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&cfg.NodeID, "node-id", "node-1", "id of this node")
 	flags.StringVar(&cfg.StateDir, "state-dir", "", "directory for the volumes; made when absent")
 	flags.BoolVar(&cfg.NoStage, "no-stage", false, "publish without staging: do not report STAGE_UNSTAGE_VOLUME")
+	flags.StringVar(&cfg.TroubleFile, "trouble-file", "", "while this `file` exists, calls fail as its lines say: METHOD and a gRPC code, or METHOD silence")
 	flags.Func("topology", "segment `key=value` to report (repeatable); default none", func(s string) error {
 		k, v, ok := strings.Cut(s, "=")
 		if !ok || k == "" {

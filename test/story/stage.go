@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,23 +123,36 @@ func (s *Stage) prepare() error {
 		}
 	}
 	var err error
-	s.node, err = rdmanode.New(s.path("node"))
-	s.Gate.Args = s.gateArgs()
+	if s.node, err = rdmanode.New(s.path("node")); err != nil {
+		return err
+	}
+	if s.cfg.Launch == nil {
+		s.Gate.Args = s.gateArgs()
+		return nil
+	}
+	at := Places{Kubelet: s.path("kubelet"), DriverSocket: s.path("driver"), Host: s.node.Root()}
+	s.Gate.Path, s.Gate.Args, err = s.cfg.Launch(at, append(shortArgs(), s.cfg.GateArgs...))
 	return err
 }
 
 // gateArgs are the flags of a DaemonSet, then those that shorten the story.
 func (s *Stage) gateArgs() []string {
-	return append([]string{
+	return slices.Concat([]string{
 		"--csi-address=" + s.path("driver/csi.sock"),
 		"--kubelet-registration-path=" + s.path("kubelet/plugins/"+driverName+"/csi.sock"),
 		"--plugin-registration-path=" + s.path("kubelet/plugins_registry"),
+	}, shortArgs(), s.probeArgs(), s.cfg.GateArgs)
+}
+
+// shortArgs make the story short.
+func shortArgs() []string {
+	return []string{
 		"--rdma-probe-interval=" + probeInterval.String(),
 		"--deregister-threshold=5",
 		"--deregister-jitter=500ms",
 		"--register-jitter=500ms",
 		"--shutdown-timeout=" + shutdownTimeout.String(),
-	}, append(s.probeArgs(), s.cfg.GateArgs...)...)
+	}
 }
 
 // probeArgs say which hardware to look at and how. The machine's own name needs no flag.
@@ -170,7 +184,7 @@ func (s *Stage) introduce() {
 	}
 	s.say.line("kubelet", "%s, in %s", plugins, s.path("kubelet"))
 	s.say.line("driver", "%s, on a socket that only the gate knows", driverName)
-	s.say.line("gate", "%s", s.cfg.Gate)
+	s.say.line("gate", "%s", s.Gate.Path)
 	for _, a := range s.Gate.Args {
 		s.say.line("", "  %s", a)
 	}

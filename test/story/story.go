@@ -24,13 +24,16 @@ const (
 // stepTimeout is far more than any step takes, kubelet's waits after a killed process included.
 const stepTimeout = time.Minute
 
-// Config says which binaries play and how the story is told. Gate, Driver and Out are required.
+// Config says which binaries play and how the story is told. Driver and Out are required, and Gate or Launch.
 type Config struct {
 	// Gate and Driver are the paths of csi-rdma-gate and of test/driver.
 	Gate, Driver string
 	// GateArgs are appended to the gate's flags and so win over the story's own.
 	GateArgs []string
-	Out      io.Writer
+	// Launch, if not nil, starts the gate otherwise than as the binary Gate with flags for the story's places. It is told the
+	// places, and the flags by which the story is shorter than life, and returns what to run.
+	Launch func(at Places, short []string) (path string, args []string, err error)
+	Out    io.Writer
 	// TempDir is where the story's directory is made, and removed at the end. Keep it short, for
 	// the sake of the sockets in it; empty is os.TempDir or, if that is long, /tmp.
 	TempDir string
@@ -39,6 +42,16 @@ type Config struct {
 	PluginsName string
 	// Between, if not nil, is called after each step but the last with the step's number.
 	Between func(ctx context.Context, step int, s *Stage) error
+}
+
+// Places are the directories of the node.
+type Places struct {
+	// Kubelet is kubelet's root directory.
+	Kubelet string
+	// DriverSocket is the directory of the driver's socket, csi.sock.
+	DriverSocket string
+	// Host is where the hardware's sys and dev are.
+	Host string
 }
 
 // Steps is how many steps the story has.

@@ -32,6 +32,8 @@ type Config struct {
 	Topology map[string]string
 	// NoStage drops STAGE_UNSTAGE_VOLUME.
 	NoStage bool
+	// TroubleFile makes calls fail while it exists, see makeTrouble. Empty for none.
+	TroubleFile string
 	// Calls receives one line per finished call; nil discards them.
 	Calls io.Writer
 }
@@ -93,7 +95,7 @@ func Listen(path string) (net.Listener, error) {
 
 // Serve answers on l, which it closes, until ctx ends.
 func (d *Driver) Serve(ctx context.Context, l net.Listener) error {
-	s := grpc.NewServer(grpc.UnaryInterceptor(d.logCall))
+	s := grpc.NewServer(grpc.ChainUnaryInterceptor(d.logCall, d.makeTrouble))
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
 	csi.RegisterNodeServer(s, d)

@@ -17,9 +17,10 @@ import (
 )
 
 // run starts a driver on dir and returns a connection to it and a way to end it.
-func run(t *testing.T, dir string, calls *bytes.Buffer) (*grpc.ClientConn, func()) {
+func run(t *testing.T, dir string, cfg dirdriver.Config) (*grpc.ClientConn, func()) {
 	t.Helper()
-	d, err := dirdriver.New(dirdriver.Config{Name: "nfs.example.com", NodeID: "n", StateDir: filepath.Join(dir, "state"), Calls: calls})
+	cfg.Name, cfg.NodeID, cfg.StateDir = "nfs.example.com", "n", filepath.Join(dir, "state")
+	d, err := dirdriver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestRestartInTheMiddle(t *testing.T) {
 		{"unstage again", unstage(staging), codes.OK},
 	} {
 		// Every step on a driver of its own, which knows only what the last one left behind.
-		conn, stop := run(t, dir, &calls)
+		conn, stop := run(t, dir, dirdriver.Config{Calls: &calls})
 		err := step.call(t.Context(), csi.NewNodeClient(conn))
 		stop()
 		if status.Code(err) != step.want {
@@ -113,7 +114,7 @@ func TestPlacesOfOtherVolumesAreLeftAlone(t *testing.T) {
 	if err := os.Mkdir(staging, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	conn, stop := run(t, dir, &bytes.Buffer{})
+	conn, stop := run(t, dir, dirdriver.Config{})
 	defer stop()
 	node := csi.NewNodeClient(conn)
 	if err := stage(staging)(t.Context(), node); err != nil {

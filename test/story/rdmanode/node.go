@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -106,9 +107,9 @@ func (n *Node) Pull(device string) error { return n.set(device, func(c card) lin
 func (n *Node) Plug(device string) error { return n.set(device, func(c card) link { return c.up }) }
 
 func (n *Node) set(device string, pick func(card) link) error {
-	c, ok := n.cards[device]
-	if !ok {
-		return fmt.Errorf("no device %s on the simulated node", device)
+	c, err := n.card(device)
+	if err != nil {
+		return err
 	}
 	l := pick(c)
 	for _, f := range []struct{ path, content string }{
@@ -124,6 +125,14 @@ func (n *Node) set(device string, pick func(card) link) error {
 	return nil
 }
 
+func (n *Node) card(device string) (card, error) {
+	c, ok := n.cards[device]
+	if !ok {
+		return c, fmt.Errorf("no device %s on the simulated node", device)
+	}
+	return c, nil
+}
+
 // dir is the device's directory in /sys/devices.
 func (c card) dir() string { return filepath.Join("sys/devices/pci0000:00", c.pci) }
 
@@ -133,6 +142,22 @@ func (c card) port(name string) string { return c.hca(filepath.Join("ports/1", n
 
 func (c card) net(name string) string { return filepath.Join(c.dir(), "net", c.netdev, name) }
 
+// entries are the links into dir from elsewhere in /sys.
+func (c card) entries() map[string]string {
+	return map[string]string{
+		filepath.Join("sys/class/infiniband", c.name):               c.hca(""),
+		filepath.Join("sys/class/infiniband_verbs", c.uverbsName()): c.verbs(""),
+		filepath.Join("sys/class/net", c.netdev):                    c.net(""),
+		filepath.Join("sys/bus/pci/devices", c.pci):                 c.dir(),
+	}
+}
+
+func (c card) verbs(name string) string {
+	return filepath.Join(c.dir(), "infiniband_verbs", c.uverbsName(), name)
+}
+
+func (c card) device() string { return filepath.Join("dev/infiniband", c.uverbsName()) }
+
 func (c card) uverbsName() string { return fmt.Sprintf("uverbs%d", c.uverbs) }
 
 func (n *Node) make(c card) error {
@@ -140,25 +165,24 @@ func (n *Node) make(c card) error {
 	if c.ib {
 		layer, netType, rate, lid, smLid = "InfiniBand", "32", "400 Gb/sec (4X NDR)", "0x2a", "0x1"
 	}
-	verbs := filepath.Join(c.dir(), "infiniband_verbs", c.uverbsName())
 	files := map[string]string{
-		c.hca("node_type"):                  "1: CA",
-		c.hca("node_guid"):                  c.guid,
-		c.hca("sys_image_guid"):             c.guid,
-		c.hca("fw_ver"):                     "28.43.1014",
-		c.hca("hca_type"):                   "MT4129",
-		c.port("link_layer"):                layer,
-		c.port("rate"):                      rate,
-		c.port("lid"):                       lid,
-		c.port("sm_lid"):                    smLid,
-		c.net("address"):                    c.mac,
-		c.net("type"):                       netType,
-		c.net("dev_port"):                   "0",
-		c.net("dev_id"):                     "0x0",
-		filepath.Join(c.dir(), "uevent"):    "DRIVER=mlx5_core\nPCI_SLOT_NAME=" + c.pci,
-		filepath.Join(verbs, "dev"):         fmt.Sprintf("%d:%d", verbsMajor, verbsMinor+c.uverbs),
-		filepath.Join(verbs, "ibdev"):       c.name,
-		filepath.Join(verbs, "abi_version"): "1",
+		c.hca("node_type"):               "1: CA",
+		c.hca("node_guid"):               c.guid,
+		c.hca("sys_image_guid"):          c.guid,
+		c.hca("fw_ver"):                  "28.43.1014",
+		c.hca("hca_type"):                "MT4129",
+		c.port("link_layer"):             layer,
+		c.port("rate"):                   rate,
+		c.port("lid"):                    lid,
+		c.port("sm_lid"):                 smLid,
+		c.net("address"):                 c.mac,
+		c.net("type"):                    netType,
+		c.net("dev_port"):                "0",
+		c.net("dev_id"):                  "0x0",
+		filepath.Join(c.dir(), "uevent"): "DRIVER=mlx5_core\nPCI_SLOT_NAME=" + c.pci,
+		c.verbs("dev"):                   fmt.Sprintf("%d:%d", verbsMajor, verbsMinor+c.uverbs),
+		c.verbs("ibdev"):                 c.name,
+		c.verbs("abi_version"):           "1",
 	}
 	for i, g := range c.gids {
 		files[c.port(fmt.Sprintf("gids/%d", i))] = g.value
@@ -175,17 +199,14 @@ func (n *Node) make(c card) error {
 	if err := n.Plug(c.name); err != nil {
 		return err
 	}
-	links := map[string]string{
-		filepath.Join("sys/class/infiniband", c.name):               c.hca(""),
-		filepath.Join("sys/class/infiniband_verbs", c.uverbsName()): verbs,
-		filepath.Join("sys/class/net", c.netdev):                    c.net(""),
-		filepath.Join("sys/bus/pci/devices", c.pci):                 c.dir(),
+	links := c.entries()
+	maps.Copy(links, map[string]string{
 		c.hca("device"):                     c.dir(),
 		c.net("device"):                     c.dir(),
-		filepath.Join(verbs, "device"):      c.dir(),
+		c.verbs("device"):                   c.dir(),
 		filepath.Join(c.dir(), "driver"):    "sys/bus/pci/drivers/mlx5_core",
 		filepath.Join(c.dir(), "subsystem"): "sys/bus/pci",
-	}
+	})
 	if err := os.MkdirAll(filepath.Join(n.root, "sys/bus/pci/drivers/mlx5_core"), 0o755); err != nil {
 		return err
 	}
@@ -225,7 +246,7 @@ func (n *Node) link(path, target string) error {
 
 // mknod makes the verbs device, which nothing stands behind.
 func (n *Node) mknod(c card) error {
-	path := filepath.Join(n.root, "dev/infiniband", c.uverbsName())
+	path := filepath.Join(n.root, c.device())
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
