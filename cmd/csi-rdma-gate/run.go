@@ -102,7 +102,7 @@ func awaitFirstProbe(ctx context.Context, monitor *probe.Monitor, timeout time.D
 func tend(ctx context.Context, gate *socket.Keeper) {
 	tick := time.NewTicker(tendInterval)
 	defer tick.Stop()
-	last := socket.Ours
+	last := gate.State() // missing if it could not be put in place, which has been said
 	for {
 		select {
 		case <-tick.C:

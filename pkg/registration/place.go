@@ -65,6 +65,16 @@ func (r *Registrar) owned(ctx context.Context, now time.Time) bool {
 	return true
 }
 
+// clearPlace removes the socket of a process that served our name and has died. As long as it is there, kubelet
+// has the driver registered.
+func (r *Registrar) clearPlace(now time.Time) {
+	if now.Before(r.ownerAt) {
+		return
+	}
+	r.ownerAt = now.Add(ownerInterval)
+	r.removeDead()
+}
+
 // tend looks after the socket that is in place.
 func (r *Registrar) tend() {
 	if !r.published {

@@ -198,6 +198,9 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 			r.withdraw()
 			r.publish(ctx, now)
 		}
+		if !want {
+			r.clearPlace(now)
+		}
 		return
 	}
 	if r.due.IsZero() {

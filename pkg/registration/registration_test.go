@@ -334,6 +334,17 @@ func owner(t *testing.T, path, driver string) *socket.Keeper {
 	return k
 }
 
+// leaveDead leaves a socket on which nobody listens.
+func leaveDead(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+}
+
 func TestALiveOwnerIsNotFought(t *testing.T) {
 	r := newRig(t, nil)
 	other := owner(t, r.path(), "rdma.example.com")
@@ -345,6 +356,23 @@ func TestALiveOwnerIsNotFought(t *testing.T) {
 	other.Remove()
 	r.run(time.Second)
 	r.want("the owner has gone", true)
+}
+
+func TestADeadOwnersSocketIsRemovedWhenTheDriverShallNotBeRegistered(t *testing.T) {
+	r := newRig(t, nil)
+	other := owner(t, r.path(), "rdma.example.com")
+	r.unhealthy()
+	r.run(time.Minute)
+	if other.State() != socket.Ours {
+		t.Fatal("a live owner's socket was removed")
+	}
+	other.Remove()
+	leaveDead(t, r.path())
+	r.run(ownerInterval)
+	r.want("the owner has died", false)
+	r.healthy()
+	r.run(10 * time.Second)
+	r.want("healthy again", true)
 }
 
 func TestASuccessorTakesOver(t *testing.T) {
@@ -371,12 +399,7 @@ func TestAnotherDriversSocketUnderOurNameIsReplaced(t *testing.T) {
 
 func TestADeadSocketIsRemovedOnceTheNameIsKnown(t *testing.T) {
 	r := newRig(t, nil)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path(), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	_ = l.Close()
+	leaveDead(t, r.path())
 	r.ready = errors.New("NodeGetInfo fails")
 	if err := r.meet(t.Context(), time.Second); err == nil {
 		t.Error("met a driver that is not ready")

@@ -141,7 +141,7 @@ func (o options) playOn(ctx context.Context, n *node.Node, chosen []harness.Scen
 		if usable {
 			usable = harness.Play(ctx, cfg, s)
 		} else if ctx.Err() == nil {
-			table.Add(s.Name, "not played", 0, errors.New("the node is not clean"))
+			table.Add(s.Name, "not played", 0, errors.New("the node is not fit for it after what failed"))
 		}
 	}
 }

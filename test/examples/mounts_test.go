@@ -23,7 +23,7 @@ func needs(args []string) []need {
 	kubelet, _, _ := strings.Cut(flag("kubelet-registration-path", ""), "/plugins/")
 	kubelet = flag("kubelet-dir", kubelet)
 	list := []need{
-		{path: filepath.Dir(flag("csi-address", "/run/csi/socket")), writable: true},
+		{path: filepath.Dir(flag("csi-address", "/run/csi/socket"))},
 		{path: filepath.Dir(flag("gate-address", "")), host: filepath.Dir(flag("kubelet-registration-path", "")), writable: true},
 		{path: flag("plugin-registration-path", "/registration"), host: kubelet + "/plugins_registry", writable: true},
 		{path: kubelet, host: kubelet, sees: true},

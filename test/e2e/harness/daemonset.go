@@ -82,7 +82,8 @@ func (s *Scene) ApplyDaemonSet(ctx context.Context, d Deployment) error {
 
 // AwaitDaemonSet waits until the newest DaemonSet is ready on the node.
 func (s *Scene) AwaitDaemonSet(ctx context.Context) error {
-	_, err := s.Kubectl(ctx, "--namespace=kube-system", "rollout", "status", "daemonset/"+DaemonSetName, "--timeout="+Patience.String())
+	_, err := s.Kubectl(ctx, "--namespace=kube-system",
+		"rollout", "status", "daemonset/"+DaemonSetName, "--timeout="+Patience.String())
 	return err
 }
 

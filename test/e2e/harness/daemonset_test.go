@@ -82,7 +82,8 @@ func TestPatchPointsAtSimulatedHardware(t *testing.T) {
 }
 
 func TestPatchMakesFurtherChangesLast(t *testing.T) {
-	got, err := Deployment{Change: func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = "other" }}.patch([]byte(readExample(t)))
+	change := func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = "other" }
+	got, err := Deployment{Change: change}.patch([]byte(readExample(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,17 +27,28 @@ type Table struct {
 	rows []row
 }
 
-// Add notes a step that is of no scenario. Of an error the table shows the first line.
+// Add notes a step that is of no scenario. Of an error the table has no more than the beginning of its
+// first line.
 func (t *Table) Add(scenario, step string, took time.Duration, err error) {
 	r := row{scenario: scenario, step: step, took: took, result: "ok"}
 	if err != nil {
-		first, rest, _ := strings.Cut(err.Error(), "\n")
-		r.result, r.failed = "FAILED: "+first, true
-		if rest != "" {
+		r.result, r.failed = "FAILED: "+shortened(err.Error()), true
+		if r.result != "FAILED: "+err.Error() {
 			_, _ = fmt.Fprintln(t.Live, err)
 		}
 	}
 	t.add(r)
+}
+
+// maxError keeps a line of the table on a wide terminal's line.
+const maxError = 120
+
+func shortened(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	if runes := []rune(first); len(runes) > maxError {
+		first = string(runes[:maxError-1]) + "…"
+	}
+	return first
 }
 
 func (t *Table) add(r row) {

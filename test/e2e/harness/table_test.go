@@ -37,7 +37,11 @@ func TestTableTellsAtOnceWhatItShortens(t *testing.T) {
 	var live strings.Builder
 	table := &Table{Live: &live}
 	table.Add("story", "end", 0, errors.New("it did not\nand this is why"))
-	if want := "it did not\nand this is why\nstory  end: FAILED: it did not  (0.0 s)\n"; live.String() != want {
+	long := strings.Repeat("é", 200)
+	table.Add("story", "beginning", 0, errors.New(long))
+	want := "it did not\nand this is why\nstory  end: FAILED: it did not  (0.0 s)\n" +
+		long + "\nstory  beginning: FAILED: " + strings.Repeat("é", 119) + "…  (0.0 s)\n"
+	if live.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", live.String(), want)
 	}
 }

@@ -106,7 +106,8 @@ func TestWriteMakesALayoutThatHoldsTogether(t *testing.T) {
 	decode(t, blob(t, layout, top.Manifests[0]), &m)
 	var c config
 	decode(t, blob(t, layout, m.Config), &c)
-	if c.OS != "linux" || c.Architecture != runtime.GOARCH || !slices.Equal(c.Config.Entrypoint, []string{"/usr/bin/one", "--flag"}) {
+	entrypoint := []string{"/usr/bin/one", "--flag"}
+	if c.OS != "linux" || c.Architecture != runtime.GOARCH || !slices.Equal(c.Config.Entrypoint, entrypoint) {
 		t.Errorf("the configuration is %+v", c)
 	}
 	if len(m.Layers) != 1 || !slices.Equal(c.RootFS.DiffIDs, []string{m.Layers[0].Digest}) {

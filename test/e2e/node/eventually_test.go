@@ -36,7 +36,8 @@ func TestEventuallySaysWhatWasAwaitedAndWhy(t *testing.T) {
 		why := errors.New("kubelet has ended")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(why)
-		if err := Eventually(ctx, time.Minute, "the gate is open", func() error { return last }); !errors.Is(err, why) || !errors.Is(err, last) {
+		err = Eventually(ctx, time.Minute, "the gate is open", func() error { return last })
+		if !errors.Is(err, why) || !errors.Is(err, last) {
 			t.Errorf("got %v, want both reasons", err)
 		}
 	})

@@ -89,7 +89,10 @@ func (f Footprint) addMounts() {
 	}
 }
 
-// addCgroups looks at the roots: a node that escaped from its own cgroup would make others there.
+// cgroupNames begin the names of the cgroups that kubelet, containerd and runc make where nobody tells
+// them otherwise, and of the run's own. Others on the machine may have cgroups as well.
+var cgroupNames = []string{"kube", "containerd", "cri-containerd", "k8s.io", "default", runPrefix}
+
 func (f Footprint) addCgroups() {
 	roots, _, err := hierarchies()
 	if err != nil {
@@ -98,7 +101,8 @@ func (f Footprint) addCgroups() {
 	for _, root := range roots {
 		entries, _ := os.ReadDir(root)
 		for _, e := range entries {
-			if e.IsDir() {
+			ours := func(name string) bool { return strings.HasPrefix(e.Name(), name) }
+			if e.IsDir() && slices.ContainsFunc(cgroupNames, ours) {
 				f["cgroup "+filepath.Join(root, e.Name())] = ""
 			}
 		}

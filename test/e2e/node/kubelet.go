@@ -21,7 +21,13 @@ makeIPTablesUtilChains: false
 oomScoreAdj: 1
 localStorageCapacityIsolation: false
 imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, imagefs.available: 1Mi, nodefs.inodesFree: "1", imagefs.inodesFree: "1", pid.available: 1%%}
+evictionHard:
+  memory.available: 1Mi
+  pid.available: 1%%
+  nodefs.available: 1Mi
+  nodefs.inodesFree: "1"
+  imagefs.available: 1Mi
+  imagefs.inodesFree: "1"
 nodeStatusUpdateFrequency: 4s
 resolvConf: ""
 volumePluginDir: ` + KubeletDir + `/volume-plugins

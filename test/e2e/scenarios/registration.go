@@ -32,6 +32,9 @@ const kubeletsWord = "Kubelet has registered the driver"
 // deadSocketRemoved is what it logs when it finds the registration socket of a gate that was killed.
 const deadSocketRemoved = "Removed a registration socket on which nobody listens"
 
+// otherProcess is what it logs when somebody else serves the registration socket.
+const otherProcess = "Another process serves the registration socket"
+
 // timesInLog says how often a container of the driver's pod has logged something since it was started.
 func timesInLog(ctx context.Context, s *harness.Scene, container, text string) (int, error) {
 	log, err := s.Log(ctx, container)
@@ -104,13 +107,14 @@ func awaitSustained(ctx context.Context, s *harness.Scene) error {
 
 // awaitMetric waits until a counter of the gate's has reached a value, and returns what it is then.
 func awaitMetric(ctx context.Context, s *harness.Scene, name string, least int) (value int, err error) {
-	return value, harness.Eventually(ctx, harness.Patience, fmt.Sprintf("%s is at least %d", name, least), func() error {
-		value, err = metric(ctx, s, name)
-		if err == nil && value < least {
+	err = harness.Eventually(ctx, harness.Patience, fmt.Sprintf("%s is at least %d", name, least), func() error {
+		now, err := metric(ctx, s, name)
+		if value = now; err == nil && value < least {
 			err = fmt.Errorf("it is %d", value)
 		}
 		return err
 	})
+	return value, err
 }
 
 func metric(ctx context.Context, s *harness.Scene, name string) (int, error) {

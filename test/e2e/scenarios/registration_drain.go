@@ -114,8 +114,13 @@ func faultsTooOften(s *harness.Scene) {
 				return err
 			}
 		}
+		// Each of them waited a random time before the driver left, and before it came back.
+		waits, err := timesInLog(ctx, s, "gate", "Registration is going to change")
+		if err == nil && waits < 2*perHour {
+			err = fmt.Errorf("%d changes of the registration had a jitter, not %d", waits, 2*perHour)
+		}
 		s.Note("ok, in %.1f s, %.1f s of them missing from CSINode", time.Since(began).Seconds(), presence.MissingSince(began).Seconds())
-		return nil
+		return err
 	})
 	s.Step("the fifth waits", func(ctx context.Context) error {
 		if err := s.Hardware.Pull(rdmanode.RoCE); err != nil {

@@ -238,7 +238,7 @@ func upgrade(ctx context.Context, s *harness.Scene, presence *harness.Presence) 
 		return err
 	}
 	// This is how the new gate says that it met the old one, and let it be.
-	if err := awaitInLog(ctx, s, "gate", "Another process serves the registration socket", 1); err != nil {
+	if err := awaitInLog(ctx, s, "gate", otherProcess, 1); err != nil {
 		return err
 	}
 	if err := awaitInLog(ctx, s, "gate", kubeletsWord, 1); err != nil {
@@ -253,5 +253,8 @@ func upgrade(ctx context.Context, s *harness.Scene, presence *harness.Presence) 
 		return err
 	}
 	s.Note("ok, after %.1f s, %.1f s missing from CSINode", took.Seconds(), missing.Seconds())
+	if n, err := timesInLog(ctx, s, "gate", "socket had been removed"); err != nil || n > 0 {
+		return errors.Join(err, fmt.Errorf("the old gate has removed the new one's sockets: %d times", n))
+	}
 	return stillRegistered(ctx, s)
 }

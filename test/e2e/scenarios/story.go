@@ -127,7 +127,8 @@ func always(s *harness.Scene) {
 		if err := awaitUnmounted(ctx, s, "before"); err != nil {
 			return err
 		}
-		s.Warn("%.0f s after the driver was back, %.0f s after it was deleted", time.Since(back).Seconds(), time.Since(deleted).Seconds())
+		s.Warn("%.0f s after the driver was back, %.0f s after it was deleted",
+			time.Since(back).Seconds(), time.Since(deleted).Seconds())
 		return nil
 	})
 }
