@@ -1,11 +1,17 @@
-# `make` lists the targets. They need Go and its module proxy; image needs docker too, e2e-rdma and the end of bench qemu and apt.
+# `make` lists the targets. They need Go and its module proxy; image needs docker or buildah too, promtool and what begins with e2e apt.
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 IMAGE   ?= csi-rdma-gate:$(VERSION)
 
+# What builds the image: docker, or buildah where that is installed.
+BUILDER ?= $(if $(shell command -v buildah),buildah,docker)
+
+LDFLAGS = -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
 # The gate, and the tests whose dependencies the gate shall not have.
-MODULES := . test/examples test/monitoring test/story test/kubelet test/volumemanager test/csi-sanity test/e2e-rdma test/e2e
+MODULES := . test/examples test/image test/monitoring test/story test/kubelet test/volumemanager test/csi-sanity test/e2e-rdma test/e2e
 
 GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -16,13 +22,13 @@ RACE = $(shell set -- $$($(GO) env CC); [ "$$($(GO) env CGO_ENABLED)" = 1 ] && c
 # Go would ask git for a revision and fail where the clone belongs to another user. VERSION says it already.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: help build run test promtool e2e-rdma e2e lint bench image clean
+.PHONY: help build run test promtool e2e-image e2e-rdma e2e lint bench image clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile
 
 build: ## build the gate and the fake CSI driver into build/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o build/ ./cmd/csi-rdma-gate ./test/driver
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o build/ ./cmd/csi-rdma-gate ./test/driver
 
 run: build ## tell the story of a pulled cable on the terminal; HOST_ROOT=/ looks at this machine instead, FLAGS go to the gate
 	$(GO) build -C test/story -o ../../build/story ./cmd/run
@@ -46,6 +52,9 @@ promtool: ## get Debian's promtool and prometheus into build/, for test/monitori
 	cd build/prometheus.deb && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x *.deb .
 	mv build/prometheus.deb/usr/bin/promtool build/prometheus.deb/usr/bin/prometheus build/
 	rm -rf build/prometheus.deb
+
+e2e-image: ## build the image with buildah and run it with runc as the examples have it (root, apt)
+	$(GO) test -C test/image -count=1 -timeout=20m ./...
 
 e2e-rdma: build ## break a real RDMA stack, in a virtual machine (qemu, apt), and see the gate close and open
 	CGO_ENABLED=0 $(GO) build -C test/e2e-rdma -trimpath -o ../../build/e2e-rdma/ . ./guest
@@ -71,8 +80,9 @@ bench: ## run the benchmarks, and time a probe beside rdma link, ibstat and ibv_
 	CGO_ENABLED=0 $(GO) build -C test/e2e-rdma -trimpath -o ../../build/e2e-rdma/ . ./guest
 	build/e2e-rdma/e2e-rdma -guest build/e2e-rdma/guest -cache build/e2e-rdma -bench
 
-image: ## build the container image; BASE=… chooses what it builds on
-	docker build --build-arg VERSION=$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE)) -t $(IMAGE) .
+image: ## build the container image; BASE=… chooses what it builds on, PLATFORM=linux/arm64 what for, BUILDER=… docker or buildah
+	$(BUILDER) build $(BUILDER_FLAGS) --build-arg BUILDPLATFORM=linux/$$($(GO) env GOHOSTARCH) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) \
+		$(if $(PLATFORM),--platform=$(PLATFORM)) $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(GO_IMAGE),--build-arg GO_IMAGE=$(GO_IMAGE)) -t $(IMAGE) .
 
 clean: ## remove build/
 	rm -rf build

@@ -128,10 +128,12 @@ func (o options) play(ctx context.Context, p *parts.Parts, chosen []harness.Scen
 		name = n.Run()
 		o.playOn(ctx, n, chosen, table)
 		began = time.Now()
-		table.Add("node", "removed", time.Since(began), n.Close())
+		err = n.Close()
+		table.Add("node", "removed", time.Since(began), err)
 	}
 	began = time.Now()
-	table.Add("node", "nothing is left behind", time.Since(began), before.Compare(ctx, name))
+	err = before.Compare(ctx, name)
+	table.Add("node", "nothing is left behind", time.Since(began), err)
 }
 
 func (o options) playOn(ctx context.Context, n *node.Node, chosen []harness.Scenario, table *harness.Table) {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enabledName is a file in the run's directory with the controllers of cgroup v2 that were enabled
-// for it and have to be disabled in the end.
-const enabledName = "cgroup-controllers"
+// controllersName is a file in the run's directory with the controllers of cgroup v2 that the children
+// of the root had before it.
+const controllersName = "cgroup-controllers"
 
 // hierarchies are the roots of all cgroup hierarchies that have controllers: several with version 1,
 // one with version 2.
@@ -59,40 +59,62 @@ func makeCgroup(dir, name string) error {
 // wantedControllers are those that kubelet asks for if the kernel has them.
 var wantedControllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
+const (
+	rootControllers = "/sys/fs/cgroup/cgroup.controllers"
+	rootSubtree     = "/sys/fs/cgroup/cgroup.subtree_control"
+)
+
 // enableControllers lets the children of the root have them, which a service manager usually does.
+// Kubelet and runc then enable all others.
 func enableControllers(dir string) error {
-	const root = "/sys/fs/cgroup"
-	available, err := words(filepath.Join(root, "cgroup.controllers"))
+	available, err := words(rootControllers)
 	if err != nil {
 		return err
 	}
-	enabled, err := words(filepath.Join(root, "cgroup.subtree_control"))
+	before, err := words(rootSubtree)
 	if err != nil {
 		return err
 	}
-	var missing []string
+	if err := os.WriteFile(filepath.Join(dir, controllersName), []byte(strings.Join(before, " ")), 0o600); err != nil {
+		return err
+	}
 	for _, c := range wantedControllers {
-		if slices.Contains(available, c) && !slices.Contains(enabled, c) {
-			missing = append(missing, c)
+		if !slices.Contains(available, c) || slices.Contains(before, c) {
+			continue
+		}
+		err := os.WriteFile(rootSubtree, []byte("+"+c), 0)
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("%w; there are processes in the root of this container's cgroups: move them to a cgroup of their own", err)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	if err := os.WriteFile(filepath.Join(dir, enabledName), []byte(strings.Join(missing, " ")), 0o600); err != nil {
-		return err
-	}
-	err = control("+", missing)
-	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%w; there are processes in the root of this container's cgroups: move them to a cgroup of their own", err)
-	}
-	return err
+	return nil
 }
 
-// control enables (+) or disables (-) controllers for the children of the root.
-func control(sign string, controllers []string) error {
-	text := sign + strings.Join(controllers, " "+sign)
-	return os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte(text), 0)
+// restoreControllers disables for the children of the root what they did not have before the run. What
+// somebody else has come to use meanwhile stays.
+func restoreControllers(dir string) error {
+	before, err := words(filepath.Join(dir, controllersName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // version 1
+	} else if err != nil {
+		return err
+	}
+	now, err := words(rootSubtree)
+	if err != nil {
+		return err
+	}
+	for _, c := range now {
+		if slices.Contains(before, c) {
+			continue
+		}
+		if err := os.WriteFile(rootSubtree, []byte("-"+c), 0); err != nil && !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	return nil
 }
 
 func words(file string) ([]string, error) {
@@ -111,13 +133,7 @@ func removeCgroup(dir, name string) error {
 			return err
 		}
 	}
-	enabled, err := words(filepath.Join(dir, enabledName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return control("-", enabled)
+	return restoreControllers(dir)
 }
 
 // emptyDeadline is how long a cgroup may stay busy after its processes have been killed.
