@@ -17,7 +17,8 @@ import (
 	"github.com/csi-rdma-gate/csi-rdma-gate/test/story/storytest"
 )
 
-// The gate itself reads the flags of each example, checks them and starts, with the example's mounts in a directory of ours.
+// The gate itself reads the flags of each example, checks them and starts, with the example's mounts in a directory of
+// ours.
 func TestTheGateTakesTheFlags(t *testing.T) {
 	gate, _ := storytest.Build(t)
 	for _, name := range daemonSets() {

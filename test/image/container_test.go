@@ -25,8 +25,8 @@ const (
 	before129 = "daemonset-before-1.29.yaml"
 )
 
-// example is the gate of an example, on a node whose kubelet has another root directory, as the header of daemonset.yaml tells
-// people to write it.
+// example is the gate of an example, on a node whose kubelet has another root directory, as the header of daemonset.yaml
+// tells people to write it.
 func example(t *testing.T, name string, at story.Places) bundle.Container {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../examples", name))

@@ -1,5 +1,5 @@
-// Package image_test builds the image with buildah, looks at what is in it, and runs it with runc as the examples have it. It needs
-// root and the Debian packages buildah, busybox-static and runc, and fails without them.
+// Package image_test builds the image with buildah, looks at what is in it, and runs it with runc as the examples have
+// it. It needs root and the Debian packages buildah, busybox-static and runc, and fails without them.
 package image_test
 
 import (
@@ -103,8 +103,8 @@ func makeImage(ctx context.Context, settings []string) error {
 	return err
 }
 
-// makeBuilder makes an image to compile in, and returns the settings of `make image` that use it. The Go installation and its
-// caches are this machine's, so nothing has to be fetched twice.
+// makeBuilder makes an image to compile in, and returns the settings of `make image` that use it. The Go installation and
+// its caches are this machine's, so nothing has to be fetched twice.
 func makeBuilder(ctx context.Context, store *buildah.Store) ([]string, error) {
 	const name = "localhost/go"
 	dir := filepath.Join(workDir, "builder")

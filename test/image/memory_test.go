@@ -25,8 +25,8 @@ import (
 	"github.com/csi-rdma-gate/csi-rdma-gate/test/story"
 )
 
-// A node larger than most, in a bad moment: every port is watched, and as after a restart of kubelet every volume is wanted at once,
-// by as many calls at a time as a node has pods, each on a connection of its own.
+// A node larger than most, in a bad moment: every port is watched, and as after a restart of kubelet every volume is
+// wanted at once, by as many calls at a time as a node has pods, each on a connection of its own.
 const (
 	manyPorts   = 64
 	manyVolumes = 1000

@@ -115,8 +115,8 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// nodeNetwork is a network namespace with the interface of the simulated RoCE port, to stand for the host's. The path is good as
-// long as the test runs.
+// nodeNetwork is a network namespace with the interface of the simulated RoCE port, to stand for the host's. The path is
+// good as long as the test runs.
 func nodeNetwork(t *testing.T) string {
 	t.Helper()
 	fd, err := makeNetwork()
@@ -127,8 +127,8 @@ func nodeNetwork(t *testing.T) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)
 }
 
-// makeNetwork opens the namespace. The calling thread goes there and comes back: it must not end, since child processes that were
-// started on it would end with it (PR_SET_PDEATHSIG).
+// makeNetwork opens the namespace. The calling thread goes there and comes back: it must not end, since child processes
+// that were started on it would end with it (PR_SET_PDEATHSIG).
 func makeNetwork() (fd int, err error) {
 	runtime.LockOSThread()
 	const namespace = "/proc/thread-self/ns/net"
@@ -151,9 +151,9 @@ func makeNetwork() (fd int, err error) {
 	return fd, nil
 }
 
-// makeVerbsUsable puts a device that can be opened where the verbs device of the RoCE port is. Nothing stands behind the simulated
-// one, so that opening it fails whoever tries. The one that takes its place is on every Linux machine, may be opened by root
-// without a capability, does nothing by itself, and is not among those that every container may use.
+// makeVerbsUsable puts a device that can be opened where the verbs device of the RoCE port is. Nothing stands behind the
+// simulated one, so that opening it fails whoever tries. The one that takes its place is on every Linux machine, may be
+// opened by root without a capability, does nothing by itself, and is not among those that every container may use.
 func makeVerbsUsable(host string) error {
 	var device unix.Stat_t
 	if err := unix.Stat("/dev/cpu_dma_latency", &device); err != nil {

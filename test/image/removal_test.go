@@ -20,7 +20,8 @@ import (
 type removal struct {
 	example string
 	edit    func(*bundle.Container)
-	// says is what the gate writes about it: its last words if ends, else a line of its log. KUBELET stands for kubelet's root.
+	// says is what the gate writes about it: its last words if ends, else a line of its log. KUBELET stands for kubelet's
+	// root.
 	says string
 	ends bool
 }

@@ -30,8 +30,8 @@ type Config struct {
 	Gate, Driver string
 	// GateArgs are appended to the gate's flags and so win over the story's own.
 	GateArgs []string
-	// Launch, if not nil, starts the gate otherwise than as the binary Gate with flags for the story's places. It is told the
-	// places, and the flags by which the story is shorter than life, and returns what to run.
+	// Launch, if not nil, starts the gate otherwise than as the binary Gate with flags for the story's places. It is told
+	// the places, and the flags by which the story is shorter than life, and returns what to run.
 	Launch func(at Places, short []string) (path string, args []string, err error)
 	Out    io.Writer
 	// TempDir is where the story's directory is made, and removed at the end. Keep it short, for

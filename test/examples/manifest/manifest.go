@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode reads one YAML document into one of k8s.io/api's types. A field that the type does not have in that spelling, a field
-// given twice and a value of another kind are errors, as with kubectl apply --validate=strict.
+// Decode reads one YAML document into one of k8s.io/api's types. A field that the type does not have in that spelling, a
+// field given twice and a value of another kind are errors, as with kubectl apply --validate=strict.
 func Decode[T any](text []byte) (*T, error) {
 	var object T
 	data, err := yaml.YAMLToJSONStrict(text)
@@ -66,7 +66,8 @@ func (p Pod) Volume(name string) (*corev1.Volume, error) {
 	return nil, fmt.Errorf("no volume is called %s", name)
 }
 
-// HostPath is where on the host a path of the container lies: on the deepest mount above it. It is empty if that is no hostPath.
+// HostPath is where on the host a path of the container lies: on the deepest mount above it. It is empty if that is no
+// hostPath.
 func (p Pod) HostPath(c *corev1.Container, path string) string {
 	mount := MountOf(c, path)
 	if mount == nil {
@@ -123,8 +124,8 @@ func Environment(c *corev1.Container, fields Fields) ([]string, error) {
 
 var reference = regexp.MustCompile(`\$\$\([\w.-]+\)|\$\([\w.-]+\)`)
 
-// Args are the container's arguments with $(NAME) replaced from env. A name that env does not have stays as it is written, and
-// $$(NAME) becomes $(NAME), as kubelet has it.
+// Args are the container's arguments with $(NAME) replaced from env. A name that env does not have stays as it is
+// written, and $$(NAME) becomes $(NAME), as kubelet has it.
 func Args(c *corev1.Container, env []string) []string {
 	values := map[string]string{}
 	for _, v := range env {

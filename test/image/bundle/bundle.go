@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Write makes the bundle in dir, which it creates: config.json, and a root file system of its own, since runc makes mount points
-// in it. Files are hard links to those of rootfs, so both have to be on one file system.
+// Write makes the bundle in dir, which it creates: config.json, and a root file system of its own, since runc makes mount
+// points in it. Files are hard links to those of rootfs, so both have to be on one file system.
 func (c Container) Write(ctx context.Context, dir, rootfs string) error {
 	spec, err := c.Spec(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package bundle makes of a container in a pod what runc can run: an OCI bundle with the security settings, mounts, devices and
-// namespaces that containerd gives such a container for kubelet. Where containerd exports the code it is used; its CRI plugin is
-// internal, so its choices are made here again (internal/cri/server/container_create.go of v2.4.2, buildLinuxSpec).
+// Package bundle makes of a container in a pod what runc can run: an OCI bundle with the security settings, mounts,
+// devices and namespaces that containerd gives such a container for kubelet. Where containerd exports the code it is
+// used; its CRI plugin is internal, so its choices are made here again (internal/cri/server/container_create.go of
+// v2.4.2, buildLinuxSpec).
 package bundle
 
 import (
