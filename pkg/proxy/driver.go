@@ -33,6 +33,8 @@ type driver struct {
 	conns   map[string]*grpc.ClientConn // by method; "" for those that are not known
 	// record is told of every call that has ended; method is "" for one that is not known.
 	record func(method string, err error, took time.Duration)
+	// closed is set when we end the calls that are still with the driver.
+	closed atomic.Bool
 }
 
 // connectBackoff keeps every wait below a second, jitter included.
@@ -177,7 +179,9 @@ func (d *driver) explain(ctx context.Context, answered *atomic.Bool, err error) 
 	}
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded: // the driver's timer for this call ran out before ours
-		return err
+		if !d.closed.Load() {
+			return err
+		}
 	}
 	return status.Errorf(codes.Unavailable, "CSI driver not reachable at %s: %s%s", d.address, status.Convert(err).Message(), d.advice())
 }
@@ -192,6 +196,7 @@ func (d *driver) advice() string {
 }
 
 func (d *driver) close() {
+	d.closed.Store(true)
 	for _, conn := range d.conns {
 		_ = conn.Close()
 	}

@@ -3,7 +3,9 @@ package proxy
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/moby/sys/mountinfo"
 )
@@ -15,10 +17,52 @@ type mountTable func(mountinfo.FilterFunc) ([]*mountinfo.Info, error)
 // CheckPropagation asks for it shows what kubelet sees.
 func processMounts(f mountinfo.FilterFunc) ([]*mountinfo.Info, error) { return mountinfo.GetMounts(f) }
 
-// mounted says whether a mount is at or below one of the places.
-func mounted(places []string) (bool, error) { return mountedIn(processMounts, places) }
+// mountPoints says where something is mounted. Who asks while the table is read shares the next read with
+// all others who do: with thousands of mounts a read takes tens of milliseconds, and after a restart of
+// kubelet every pod's volume is asked for at once. No answer comes from a read that had begun before the
+// question. It is safe for concurrent use.
+type mountPoints struct {
+	table mountTable
 
-func mountedIn(table mountTable, places []string) (bool, error) {
+	mu   sync.Mutex
+	next *mountRead    // the one that has not begun; nil if nobody waits for one
+	last chan struct{} // done of the newest; a read begins when the one before it has ended
+}
+
+type mountRead struct {
+	done chan struct{}
+	// To be looked at when done is closed.
+	points []string
+	err    error
+}
+
+// all are the mount points of the next read, which the first who asks makes.
+func (m *mountPoints) all() ([]string, error) {
+	m.mu.Lock()
+	if read := m.next; read != nil {
+		m.mu.Unlock()
+		<-read.done
+		return read.points, read.err
+	}
+	read, before := &mountRead{done: make(chan struct{})}, m.last
+	m.next, m.last = read, read.done
+	m.mu.Unlock()
+	defer close(read.done)
+	if before != nil {
+		<-before
+	}
+	m.mu.Lock()
+	m.next = nil
+	m.mu.Unlock()
+	_, read.err = m.table(func(i *mountinfo.Info) (skip, stop bool) {
+		read.points = append(read.points, i.Mountpoint)
+		return true, false
+	})
+	return read.points, read.err
+}
+
+// mounted says whether a mount is at or below one of the places.
+func (m *mountPoints) mounted(places []string) (bool, error) {
 	prefixes := make([]string, 0, 2*len(places))
 	for _, place := range places {
 		prefixes = append(prefixes, filepath.Clean(place))
@@ -28,15 +72,10 @@ func mountedIn(table mountTable, places []string) (bool, error) {
 			prefixes = append(prefixes, filepath.Join(dir, filepath.Base(place)))
 		}
 	}
-	found, err := table(func(m *mountinfo.Info) (skip, stop bool) {
-		for _, prefix := range prefixes {
-			if atOrBelow(m.Mountpoint, prefix) {
-				return false, true
-			}
-		}
-		return true, false
-	})
-	return len(found) > 0, err
+	points, err := m.all()
+	return err == nil && slices.ContainsFunc(points, func(point string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return atOrBelow(point, prefix) })
+	}), err
 }
 
 func atOrBelow(path, dir string) bool {

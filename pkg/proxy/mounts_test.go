@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -75,10 +77,43 @@ func TestMountedReadsTheKernelsTable(t *testing.T) {
 			"with space/other":             false,
 			"absent":                       false,
 		} {
-			got, err := mountedIn(threadMounts, []string{filepath.Join(dir, "nothing"), dir + "/" + place})
+			got, err := (&mountPoints{table: threadMounts}).mounted([]string{filepath.Join(dir, "nothing"), dir + "/" + place})
 			if got != want || err != nil {
 				t.Errorf("%s: %v, %v; want %v", place, got, err, want)
 			}
+		}
+	})
+}
+
+// A read that has begun may miss what was mounted just before the question.
+func TestWhoAsksDuringAReadSharesTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		release := make(chan struct{})
+		m := &mountPoints{table: func(f mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
+			n := reads.Add(1)
+			if n > 1 {
+				f(&mountinfo.Info{Mountpoint: "/late"})
+			}
+			<-release
+			return nil, nil
+		}}
+		ask := func(want bool) {
+			go func() {
+				if got, err := m.mounted([]string{"/late"}); got != want || err != nil {
+					t.Errorf("mounted: %v, %v; want %v", got, err, want)
+				}
+			}()
+			synctest.Wait()
+		}
+		ask(false)
+		for range 100 {
+			ask(true)
+		}
+		close(release)
+		synctest.Wait()
+		if n := reads.Load(); n != 2 {
+			t.Errorf("%d reads for 101 calls", n)
 		}
 	})
 }

@@ -79,7 +79,7 @@ func New(config Config) (*Server, error) {
 		undone:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 	}
-	s.gate = &gate{GateConfig: config.Gate, volumes: s.volumes, driverName: s.replies.driverName, stopping: s.stopping, mounted: mounted,
+	s.gate = &gate{GateConfig: config.Gate, volumes: s.volumes, driverName: s.replies.driverName, stopping: s.stopping, mounted: (&mountPoints{table: processMounts}).mounted,
 		refusals: refusals{node: config.Gate.NodeName}}
 	s.grpc = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),

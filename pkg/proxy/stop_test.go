@@ -56,3 +56,19 @@ func TestStopGivesUpAtItsDeadline(t *testing.T) {
 	r.Close(over)
 	wantCode(t, "a call that was given up is not final", <-first, codes.Unavailable)
 }
+
+// As the one before, with the caller's connection still there when the driver's is closed.
+func TestACallThatWeEndIsNotFinal(t *testing.T) {
+	r := newRig(t, nil)
+	called := make(chan struct{})
+	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
+		close(called)
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	})
+	first := make(chan error, 1)
+	go func() { first <- r.stage("v", "/s") }()
+	<-called
+	r.Server.driver.close()
+	wantCode(t, "the call", <-first, codes.Unavailable)
+}
