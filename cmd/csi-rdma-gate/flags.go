@@ -311,10 +311,10 @@ func (o *options) http(c *config) error {
 	}
 	host, _, err := net.SplitHostPort(c.httpAddress)
 	if c.httpAddress != "" && err != nil {
-		return fmt.Errorf("--http-endpoint=%q is no address; write HOST:PORT, such as localhost:9809", o.httpEndpoint)
+		return fmt.Errorf("--http-endpoint=%q is no address; write HOST:PORT, such as localhost:9809, an IPv6 address as [::1]:9809", o.httpEndpoint)
 	}
 	if _, _, err := net.SplitHostPort(o.livenessEndpoint); o.livenessEndpoint != "" && err != nil {
-		return fmt.Errorf("--liveness-endpoint=%q is no address; write HOST:PORT, such as localhost:9808", o.livenessEndpoint)
+		return fmt.Errorf("--liveness-endpoint=%q is no address; write HOST:PORT, such as localhost:9808, an IPv6 address as [::1]:9808", o.livenessEndpoint)
 	}
 	if o.livenessEndpoint != "" && o.livenessEndpoint == c.httpAddress {
 		return errors.New("--liveness-endpoint and --http-endpoint are the same address; write another port for one of them")
@@ -330,7 +330,7 @@ func (o *options) gatePolicy(c *config) error {
 		return err
 	}
 	// Host names that Kubernetes would not have are let through: the name only stands in messages.
-	if len(o.nodeName) > 253 || strings.ContainsFunc(o.nodeName, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+	if o.nodeName == "" || len(o.nodeName) > 253 || strings.ContainsFunc(o.nodeName, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--node-name=%q is no node's name; write spec.nodeName", o.nodeName)
 	}
 	c.proxy.Gate = proxy.GateConfig{NodeName: o.nodeName, Observe: o.gate == "observe", Hold: o.hold}

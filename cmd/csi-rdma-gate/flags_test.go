@@ -106,6 +106,8 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--topology-segment=topology.kubernetes.io/zone=a"}, []string{"--topology-segment", "reserved"}},
 		{[]string{"--topology=off", "--topology-segment=rail=r1"}, []string{"--topology=off", "--topology=merge"}},
 		{[]string{"--http-endpoint=9809"}, []string{"--http-endpoint", "localhost:9809"}},
+		{[]string{"--http-endpoint=fd00::1:9809"}, []string{"--http-endpoint", "[::1]:9809"}},
+		{[]string{"--node-name="}, []string{"--node-name", "spec.nodeName"}},
 		{[]string{"--liveness-endpoint=9808"}, []string{"--liveness-endpoint", "localhost:9808"}},
 		{[]string{"--liveness-endpoint=:9808", "--http-endpoint=:9808"}, []string{"--liveness-endpoint", "--http-endpoint", "another port"}},
 		{[]string{"--node-name=two\nlines"}, []string{"--node-name", "spec.nodeName"}},

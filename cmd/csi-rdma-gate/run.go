@@ -59,7 +59,7 @@ func run(ctx context.Context, c *config, o *options) error {
 	c.registration.Health = monitor.Health
 	c.registration.Driver, c.registration.Volumes, c.registration.Topology = server, server, server
 	registrar := registration.New(c.registration)
-	sources := status.Sources{Version: version, Observe: c.proxy.Gate.Observe, Health: monitor.Health, Calls: server.Stats, Registration: registrar.Stats}
+	sources := status.Sources{Version: version, Observe: c.proxy.Gate.Observe, Serving: func() bool { return gate.State() == socket.Ours }, Health: monitor.Health, Calls: server.Stats, Registration: registrar.Stats}
 	page := status.Page{Sources: sources, Node: o.nodeName, Topology: server.Topology, Flags: o.set}
 	go serveHTTP(serving, c.httpAddress, newDiagnostics(status.Handler(sources, operations), page, o.pprof, gate.Err, registrar.Err))
 	go serveHTTP(serving, o.livenessEndpoint, newLiveness(o.timeout, server.Probe))

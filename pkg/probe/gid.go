@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -85,6 +86,7 @@ const roceV2 = "RoCE v2"
 // Why the GID in a slot is no use.
 var (
 	errNull      = errors.New("null")
+	errNoType    = errors.New("without type")
 	errWrongType = errors.New("not RoCE v2")
 )
 
@@ -102,7 +104,7 @@ func (p port) usable(link link, s slot) error {
 	kind := p.portAttr("gid_attrs/types", strconv.Itoa(s.index))
 	switch {
 	case isEmptySlot(kind.err):
-		return errNull
+		return errNoType
 	case kind.err != nil:
 		return kind.err
 	case kind.text != roceV2:
@@ -148,6 +150,7 @@ func (p port) checkGID(link link, hint int) gidSighting {
 type gidTally struct {
 	slots     int
 	shown     string // the first GID that is not zero
+	noType    string // the first GID that has none
 	wrongType string
 	failed    finding
 }
@@ -159,6 +162,8 @@ func (t *gidTally) add(s slot, err error) {
 	}
 	switch {
 	case errors.Is(err, errNull):
+	case errors.Is(err, errNoType):
+		t.noType = cmp.Or(t.noType, s.gid.String())
 	case errors.Is(err, errWrongType):
 		if t.wrongType == "" {
 			t.wrongType = s.gid.String()
@@ -174,6 +179,8 @@ func (t *gidTally) explain(link link) finding {
 		return t.failed
 	case t.wrongType != "":
 		return findingf(RoCEv2GIDMissing, "%s and none of %d entries is RoCE v2", t.wrongType, t.slots)
+	case t.noType != "":
+		return findingf(GIDMissing, "%s has no type, and none of %d entries is RoCE v2", t.noType, t.slots)
 	case t.shown != "":
 		return findingf(GIDMissing, "%s has no interface id, nor has any of %d entries", t.shown, t.slots)
 	case link.roce() && link.active:

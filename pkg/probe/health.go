@@ -182,6 +182,8 @@ type Health struct {
 	// Open says whether new mounts may pass. Override, when not nil, decided it.
 	Open     bool
 	Override *Override
+	// OverrideIgnored is why an override file that is there does not count.
+	OverrideIgnored string
 	// Since is when Open last changed (for a gate that has been closed from the start: when
 	// the Monitor started). UTC, whole seconds.
 	Since time.Time

@@ -32,6 +32,7 @@ func (h *healthFile) troubles(ctx context.Context, _ bool) []Trouble {
 // says nothing about the hardware.
 func judgeHealthFile(l line, now time.Time, maxAge time.Duration) finding {
 	verdict, why, _ := strings.Cut(l.text, " ")
+	verdict = strings.TrimSuffix(verdict, ":")
 	switch {
 	case isAbsent(l.err):
 		return finding{CheckStale, "no such file"}
@@ -39,6 +40,8 @@ func judgeHealthFile(l line, now time.Time, maxAge time.Duration) finding {
 		return finding{CheckStale, errText(l.err)}
 	case now.Sub(l.written) > maxAge:
 		return finding{CheckStale, fmt.Sprintf("written %s, more than %v ago", l.written.UTC().Format(time.RFC3339), maxAge)}
+	case l.written.Sub(now) > maxAge:
+		return finding{CheckStale, fmt.Sprintf("written %s, which is yet to come", l.written.UTC().Format(time.RFC3339))}
 	case verdict == "ERROR":
 		return finding{CheckFailed, tidy(why)}
 	case verdict != "OK":

@@ -138,17 +138,18 @@ func (m *Monitor) publish(r *Result, o *Override, ticks int, took time.Duration)
 	}
 	old := m.Health()
 	h := &Health{
-		Result:         *r,
-		Probed:         now.UTC(),
-		Open:           m.gate.open,
-		Override:       o,
-		Since:          old.Since,
-		UnhealthyTicks: old.UnhealthyTicks,
-		Decided:        old.Decided || ticks > 0 && r.Verdict != Unknown,
-		Probes:         old.Probes,
-		ProbeTime:      old.ProbeTime + took,
-		Changes:        old.Changes,
-		superseded:     make(chan struct{}),
+		Result:          *r,
+		Probed:          now.UTC(),
+		Open:            m.gate.open,
+		Override:        o,
+		OverrideIgnored: m.override.complaint,
+		Since:           old.Since,
+		UnhealthyTicks:  old.UnhealthyTicks,
+		Decided:         old.Decided || ticks > 0 && r.Verdict != Unknown,
+		Probes:          old.Probes,
+		ProbeTime:       old.ProbeTime + took,
+		Changes:         old.Changes,
+		superseded:      make(chan struct{}),
 	}
 	if o != nil {
 		h.Open = o.Open

@@ -42,10 +42,11 @@ func (f *overrideFile) complain(err error) {
 	f.complaint = complaint
 }
 
-// parseOverride reads "open why" or "closed why". Without a reason it counts too: at night the word
-// alone has to do.
+// parseOverride reads "open why" or "closed why", with a colon after the word if somebody likes one.
+// Without a reason it counts too: at night the word alone has to do.
 func parseOverride(text string) (*Override, error) {
 	word, why, _ := strings.Cut(strings.TrimSpace(text), " ")
+	word = strings.TrimSuffix(word, ":")
 	if word != "open" && word != "closed" {
 		return nil, fmt.Errorf("first line %q; write open or closed and why", tidy(text))
 	}

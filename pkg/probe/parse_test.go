@@ -110,6 +110,7 @@ func TestParseOverride(t *testing.T) {
 		"closed\x20 bad \x07cable": {Why: "bad cable"},
 		"open":                     {Open: true, Why: "no reason given"},
 		"closed ":                  {Why: "no reason given"},
+		"open: ticket 4711":        {Open: true, Why: "ticket 4711"},
 	} {
 		if o, err := parseOverride(text); err != nil || *o != want {
 			t.Errorf("%q: %+v %v", text, o, err)

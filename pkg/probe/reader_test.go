@@ -107,6 +107,9 @@ func TestHealthFile(t *testing.T) {
 	}{
 		{"OK\n", 0, "healthy, mlx5_0/1 healthy"},
 		{"ERROR nvme list hangs\nmore", 0, "unhealthy CheckFailed, mlx5_0/1 healthy"},
+		{"ERROR: nvme list hangs", 0, "unhealthy CheckFailed, mlx5_0/1 healthy"},
+		{"OK", -time.Hour, "unknown CheckStale, mlx5_0/1 healthy"}, // the clock was set back
+		{"OK", -30 * time.Second, "healthy, mlx5_0/1 healthy"},
 		{"ERROR nvme list hangs", time.Hour, "unknown CheckStale, mlx5_0/1 healthy"},
 		{"fine", 0, "unknown AttributeUnreadable, mlx5_0/1 healthy"},
 		{"", 0, "unknown AttributeUnreadable, mlx5_0/1 healthy"},

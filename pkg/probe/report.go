@@ -108,7 +108,7 @@ func (r Reason) Advice() string {
 	case VerbsUnusable:
 		return "The driver is going away or has been reloaded: look at the kernel log"
 	case DeviceMissing:
-		return "Look at the kernel log and `lspci` for the card, and at the selection for renamed devices"
+		return "Look at the kernel log and `lspci` for the card, and at the selection for renamed devices; an interface is selected by netdev:NAME"
 	case NoDevices:
 		return "Look whether the card's driver is loaded and what the kernel log says of it"
 	case NoSubsystem:
@@ -116,7 +116,8 @@ func (r Reason) Advice() string {
 	case RateBelowMinimum:
 		return "The link has trained too slow: look at the cable, the transceiver and the switch port"
 	case ModuleMissing:
-		return "Load it with modprobe, and look why it was not loaded after a driver reload"
+		return "Load it with modprobe, and look why it was not loaded after a driver reload; if modprobe is content and this stays, the name " +
+			"is an alias (xprtrdma is rpcrdma)"
 	case ResourceNotAdvertised:
 		return "`kubectl describe node` shows what kubelet advertises and the node's taints; the device plugin's log shows why it registers nothing"
 	case CheckFailed:

@@ -93,10 +93,15 @@ func (g *gate) admit(ctx context.Context, r *request) error {
 // the message says already, and the caller's line breaks.
 func (g *gate) record(r *request, h *probe.Health, err error) {
 	refusal := Refusal{Method: path.Base(r.method), Code: status.Code(err), Reason: reason(h), Observed: g.Observe}
-	if g.refusals.count(refusal) {
-		klog.InfoS(refusal.what(), "node", g.NodeName, "method", refusal.Method, "path", oneLine(r.path),
-			"code", refusal.Code.String(), "reason", refusal.Reason, "message", status.Convert(err).Message())
+	if !g.refusals.count(refusal) {
+		return
 	}
+	said := []any{"message", status.Convert(err).Message()}
+	if g.Observe { // it was not said, and says what was not so
+		said = []any{"why", h.Why()}
+	}
+	klog.InfoS(refusal.what(), append([]any{"node", g.NodeName, "method", refusal.Method, "path", oneLine(r.path),
+		"code", refusal.Code.String(), "reason", refusal.Reason}, said...)...)
 }
 
 // awaitOpen returns the newest Health once the gate is open, or when Hold, the caller's patience

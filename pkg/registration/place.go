@@ -15,6 +15,10 @@ const (
 	ownerWarning  = time.Minute
 )
 
+// unheardWarning is how long kubelet may take to register the driver before that deserves a word. It takes
+// seconds, unless the driver's NodeGetInfo is slow.
+const unheardWarning = 30 * time.Second
+
 // publish puts the registration socket in place, unless another process has the name.
 func (r *Registrar) publish(ctx context.Context, now time.Time) {
 	if r.owned(ctx, now) {
@@ -31,6 +35,7 @@ func (r *Registrar) publish(ctx context.Context, now time.Time) {
 		r.obstacle("")
 	}
 	r.published, r.everPublished = true, true
+	r.confirmed, r.unheardAt = false, now.Add(unheardWarning)
 	r.due, r.freshAt = time.Time{}, time.Time{}
 	r.update(func(st *Stats) { st.Registrations++ })
 	klog.InfoS("Registration socket is in place", "node", r.NodeName, "driver", r.name, "path", r.path(), "endpoint", r.Endpoint, "addedTopology", segments)
@@ -75,6 +80,17 @@ func (r *Registrar) clearPlace(now time.Time) {
 	r.removeDead()
 }
 
+// listen says once if kubelet takes no notice of the socket that is in place.
+func (r *Registrar) listen(now time.Time) {
+	if !r.published || r.confirmed || r.refusals > 0 || r.unheardAt.IsZero() || now.Before(r.unheardAt) {
+		return
+	}
+	r.unheardAt = time.Time{}
+	r.obstacle("kubelet takes no notice of " + r.path() + "; is that directory its own plugins_registry?")
+	klog.InfoS("Kubelet takes no notice of the registration socket; is its directory kubelet's own plugins_registry?",
+		"node", r.NodeName, "driver", r.name, "path", r.path())
+}
+
 // tend looks after the socket that is in place.
 func (r *Registrar) tend() {
 	if !r.published {
@@ -85,6 +101,7 @@ func (r *Registrar) tend() {
 	switch {
 	case err != nil:
 	case restored:
+		r.confirmed = false
 		r.update(func(st *Stats) { st.Registrations++ })
 		klog.InfoS("Registration socket had been removed and is back", "path", r.path())
 	case found == socket.Replaced:

@@ -22,10 +22,12 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 		if r.refusals > 0 {
 			r.refusals, r.freshAt = 0, time.Time{}
 		}
+		r.confirmed = true
 		r.obstacle("")
 		klog.InfoS("Kubelet has registered the driver", "node", r.NodeName, "driver", r.name)
 		return
 	}
+	r.confirmed = false
 	r.update(func(st *Stats) { st.Refusals++ })
 	r.obstacle("kubelet did not register the driver: " + status.GetError())
 	if r.freshAt.IsZero() { // else it says again what is being seen to

@@ -92,6 +92,8 @@ type Registrar struct {
 	keeper   *socket.Keeper
 
 	published       bool
+	confirmed       bool      // kubelet has registered the driver by the socket in place
+	unheardAt       time.Time // when it is said that kubelet has not; zero if that has been said
 	everPublished   bool
 	decided         bool // a snapshot with a verdict has been seen
 	sustained       bool
@@ -177,10 +179,13 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 	want := true
 	defer func() {
 		r.update(func(st *Stats) {
-			st.Registered, st.Wanted, st.Sustained, st.Volumes = r.published, want, r.sustained, r.volumes
+			st.Registered = r.published && r.keeper.State() == socket.Ours
+			st.Confirmed = st.Registered && r.confirmed
+			st.Wanted, st.Sustained, st.Volumes = want, r.sustained, r.volumes
 		})
 	}()
 	r.tend()
+	r.listen(now)
 	was := r.sustained
 	r.judge(h)
 	r.look(now)

@@ -302,6 +302,42 @@ func TestARemovedSocketIsPutBack(t *testing.T) {
 	}
 }
 
+func TestASocketThatCannotBePutBackIsNotRegistered(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	r.notify(r.now, &registerapi.RegistrationStatus{PluginRegistered: true})
+	r.run(time.Second)
+	if st := r.Stats(); !st.Registered || !st.Confirmed {
+		t.Fatalf("registered %v, confirmed %v", st.Registered, st.Confirmed)
+	}
+	if err := os.RemoveAll(r.Dir); err != nil {
+		t.Fatal(err)
+	}
+	r.run(5 * time.Second)
+	if st := r.Stats(); st.Registered || st.Confirmed || !st.Wanted || st.Obstacle == "" {
+		t.Errorf("registered %v, confirmed %v, wanted %v, obstacle %q", st.Registered, st.Confirmed, st.Wanted, st.Obstacle)
+	}
+}
+
+func TestKubeletThatTakesNoNoticeIsAnObstacle(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(unheardWarning - time.Second)
+	if st := r.Stats(); st.Confirmed || st.Obstacle != "" {
+		t.Errorf("too soon: confirmed %v, obstacle %q", st.Confirmed, st.Obstacle)
+	}
+	r.run(2 * time.Second)
+	if st := r.Stats(); st.Confirmed || !strings.Contains(st.Obstacle, "plugins_registry") {
+		t.Errorf("confirmed %v, obstacle %q", st.Confirmed, st.Obstacle)
+	}
+	r.notify(r.now, &registerapi.RegistrationStatus{PluginRegistered: true})
+	r.run(time.Second)
+	if st := r.Stats(); !st.Confirmed || st.Obstacle != "" {
+		t.Errorf("confirmed %v, obstacle %q", st.Confirmed, st.Obstacle)
+	}
+}
+
 func TestADeadSocketInOurPlaceIsNoSuccessor(t *testing.T) {
 	r := newRig(t, nil)
 	r.healthy()

@@ -10,6 +10,8 @@ import (
 type Stats struct {
 	// Registered: our registration socket is in place.
 	Registered bool
+	// Confirmed: kubelet has said that it registered the driver by this socket.
+	Confirmed bool
 	// Wanted: kubelet should know the driver. Registered follows, with jitter and what stands in its way.
 	Wanted bool
 	// Obstacle is what keeps the driver from being registered although it is wanted; empty when nothing does.

@@ -88,6 +88,9 @@ func (k *Keeper) Tend() (found State, restored bool, err error) {
 	defer k.mu.Unlock()
 	found = k.state()
 	dead := found == Replaced && Dead(k.path)
+	if found == Ours {
+		k.err = nil // the directory, with our socket in it, was away and is back
+	}
 	if !k.wanted || !dead && found != Missing && k.listener != nil {
 		return found, false, k.err
 	}

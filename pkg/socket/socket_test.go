@@ -117,6 +117,28 @@ func TestTendTriesAgainWhenTheDirectoryComes(t *testing.T) {
 	}
 }
 
+func TestTroubleIsOverWhenTheDirectoryComesBackWithTheSocket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "plugins")
+	path := filepath.Join(dir, "csi.sock")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeper(t, path)
+	mustPut(t, k)
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := k.Tend(); err == nil {
+		t.Fatal("no trouble without a directory")
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if found, restored, err := k.Tend(); found != Ours || restored || err != nil || k.Err() != nil || !connects(path) {
+		t.Errorf("found %v, restored %v, %v, %v", found, restored, err, k.Err())
+	}
+}
+
 func TestASuccessorIsLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "csi.sock")
 	old, next := newKeeper(t, path), newKeeper(t, path)

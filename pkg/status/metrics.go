@@ -19,7 +19,9 @@ import (
 type Sources struct {
 	Version string
 	// Observe: the gate refuses nothing and only counts.
-	Observe      bool
+	Observe bool
+	// Serving: the gate's own socket is in place.
+	Serving      func() bool
 	Health       func() *probe.Health
 	Calls        func() proxy.Stats
 	Registration func() registration.Stats
@@ -42,6 +44,7 @@ var (
 	cause      = desc("cause", "1 for each port, or other subject of the node, that the gate is closed for, until it opens. "+
 		"None while an override rules.", "subject", "reason")
 	mode          = desc("mode", "1 for what the gate does when it is closed: enforce refuses new mounts, observe only counts and logs them.", "mode")
+	serving       = desc("serving", "1 while the gate's own socket is in place.")
 	override      = desc("override", "1 while the override file says so.", "state")
 	verdict       = desc("verdict", "1 for the verdict of the newest probe of the node.", "verdict")
 	trouble       = desc("trouble", "1 for each port, or other subject of the node, that the newest probe found not healthy.", "subject", "reason")
@@ -53,6 +56,7 @@ var (
 	observed      = desc("observed_refusals_total", "Calls that the gate would have answered if it did not only observe.", "method", "code", "reason")
 	volumes       = desc("volumes", "Volumes by what is known of them; one can be in several states.", "state")
 	registered    = desc("registered", "1 while the registration socket is in place.")
+	confirmed     = desc("registration_confirmed", "1 while kubelet has confirmed the registration by the socket in place.")
 	wanted        = desc("registration_wanted", "1 while kubelet should know the driver, 0 while it should not because of lasting trouble.")
 	registrations = desc("registrations_total", "Registration sockets put in place.")
 	deregistered  = desc("deregistrations_total", "Deregistrations because of lasting trouble.")
@@ -71,8 +75,8 @@ type Collector struct{ Sources }
 // Describe implements prometheus.Collector.
 func (c Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		open, lastChange, cause, mode, override, verdict, trouble, portVerdict, probes, probeDuration, changes,
-		refusals, observed, volumes, registered, wanted, registrations, deregistered, failures, refusedKeys, buildInfo,
+		open, lastChange, cause, mode, serving, override, verdict, trouble, portVerdict, probes, probeDuration, changes,
+		refusals, observed, volumes, registered, confirmed, wanted, registrations, deregistered, failures, refusedKeys, buildInfo,
 	} {
 		ch <- d
 	}
@@ -84,6 +88,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range []string{"enforce", "observe"} {
 		out.flag(mode, m == c.mode(), m)
 	}
+	out.flag(serving, c.Serving())
 	out.health(c.Health())
 	out.calls(c.Calls())
 	out.registration(c.Registration())
@@ -152,6 +157,7 @@ func (e emitter) calls(st proxy.Stats) {
 
 func (e emitter) registration(st registration.Stats) {
 	e.flag(registered, st.Registered)
+	e.flag(confirmed, st.Confirmed)
 	e.flag(wanted, st.Wanted)
 	e.counter(registrations, st.Registrations)
 	e.counter(deregistered, st.Deregistrations)

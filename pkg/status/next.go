@@ -27,6 +27,9 @@ func next(h *probe.Health, reg registration.Stats, node string) []step {
 	if h.Override != nil {
 		steps = append(steps, step{About: "Override", Do: "The override file decides, not the probe. Remove it when its reason is over"})
 	}
+	if h.OverrideIgnored != "" {
+		steps = append(steps, step{About: "Override", Do: "The override file does not count: " + h.OverrideIgnored})
+	}
 	seen := map[probe.Reason]bool{}
 	for _, t := range slices.Concat(h.Cause, h.Troubles()) {
 		if !seen[t.Reason] {

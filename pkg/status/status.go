@@ -30,6 +30,10 @@ type gateStatus struct {
 	Mode     string `json:"mode"`
 	Since    string `json:"since"`
 	Override string `json:"override,omitempty"`
+	// OverrideIgnored is why an override file does not count.
+	OverrideIgnored string `json:"overrideIgnored,omitempty"`
+	// Serving: the gate's own socket is in place.
+	Serving bool `json:"serving"`
 	// Cause is why the gate is closed.
 	Cause []string `json:"cause"`
 	// Recovering: the cause is over, and the gate waits for more healthy probes.
@@ -46,6 +50,7 @@ type refusalStatus struct {
 
 type registerStatus struct {
 	Registered  bool     `json:"registered"`
+	Confirmed   bool     `json:"confirmed"`
 	Wanted      bool     `json:"wanted"`
 	Obstacle    string   `json:"obstacle,omitempty"`
 	Sustained   bool     `json:"sustainedTrouble"`
@@ -86,6 +91,7 @@ func (p Page) document() document {
 		Refusals: refusalsOf(calls),
 		Register: registerStatus{
 			Registered:  reg.Registered,
+			Confirmed:   reg.Confirmed,
 			Wanted:      reg.Wanted,
 			Obstacle:    reg.Obstacle,
 			Sustained:   reg.Sustained,
@@ -99,11 +105,13 @@ func (p Page) document() document {
 
 func (p Page) gate(h *probe.Health) gateStatus {
 	g := gateStatus{
-		Open:       h.Open,
-		Mode:       p.mode(),
-		Since:      h.Since.UTC().Format(time.RFC3339),
-		Cause:      []string{},
-		Recovering: h.Recovering(),
+		Open:            h.Open,
+		Mode:            p.mode(),
+		Serving:         p.Serving(),
+		Since:           h.Since.UTC().Format(time.RFC3339),
+		Cause:           []string{},
+		Recovering:      h.Recovering(),
+		OverrideIgnored: h.OverrideIgnored,
 	}
 	if h.Override != nil {
 		g.Override = h.Override.String()

@@ -47,8 +47,9 @@ func sources() Sources {
 				{Method: "NodeStageVolume", Code: codes.Unavailable, Reason: "Override", Observed: true}: 1,
 			}}
 		},
+		Serving: func() bool { return true },
 		Registration: func() registration.Stats {
-			return registration.Stats{Registered: true, Wanted: true, Registrations: 2, Deregistrations: 1, Refusals: 1, RefusedKeys: []string{"a/b"}}
+			return registration.Stats{Registered: true, Confirmed: true, Wanted: true, Registrations: 2, Deregistrations: 1, Refusals: 1, RefusedKeys: []string{"a/b"}}
 		},
 	}
 }
@@ -87,7 +88,9 @@ func TestMetrics(t *testing.T) {
 		`csi_rdma_gate_refusals_total{code="FailedPrecondition",method="NodeStageVolume",reason="PhysLinkDown"} 7`,
 		`csi_rdma_gate_observed_refusals_total{code="Unavailable",method="NodeStageVolume",reason="Override"} 1`,
 		`csi_rdma_gate_volumes{state="done"} 3`,
+		`csi_rdma_gate_serving 1`,
 		`csi_rdma_gate_registered 1`,
+		`csi_rdma_gate_registration_confirmed 1`,
 		`csi_rdma_gate_registration_wanted 1`,
 		`csi_rdma_gate_registrations_total 2`,
 		`csi_rdma_gate_deregistrations_total 1`,
