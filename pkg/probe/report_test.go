@@ -37,7 +37,7 @@ DEVICE  PORT  LINK LAYER  NETDEV  STATE          RATE                 GID       
 mlx5_0  1     ethernet    ens1f0  ACTIVE/LinkUp  100 Gb/sec (4X EDR)  fe80:0000:0000:0000:0202:c9ff:feaa:b000  uverbs0  healthy
 mlx5_1  1     ethernet    ens1f1  ACTIVE/LinkUp  100 Gb/sec (4X EDR)  fe80:0000:0000:0000:0202:c9ff:feaa:b001  uverbs1  unhealthy NetdevNoCarrier
 node: healthy
-mlx5_2 DeviceMissing (no such device; devices here: mlx5_0, mlx5_1). Look at the kernel log and ` + "`lspci`" + ` for the card, and at the selection for renamed devices.
+mlx5_2 DeviceMissing (no such device; devices here: mlx5_0, mlx5_1). Look at the kernel log and ` + "`lspci`" + ` for the card, and at the selection for renamed devices; an interface is selected by netdev:NAME.
 mlx5_1/1 NetdevNoCarrier (ens1f1 carrier 0). Look at the interface with ` + "`ip link`" + `, then at its cable and switch port.
 `
 	if got := "\n" + b.String(); got != want {
