@@ -83,7 +83,7 @@ func serveHTTP(ctx context.Context, address string, handler http.Handler) {
 
 // serveOn returns why it could not go on.
 func serveOn(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	return server.Serve(l)

@@ -8,9 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -82,7 +84,8 @@ func parse(fs *flag.FlagSet, o *options, args []string, stdout io.Writer) (done 
 	}
 	o.set = map[string]string{}
 	fs.Visit(func(f *flag.Flag) { o.set[f.Name] = f.Value.String() })
-	for name, value := range o.set {
+	for _, name := range slices.Sorted(maps.Keys(o.set)) {
+		value := o.set[name]
 		if variable := unexpanded.FindString(value); variable != "" {
 			return false, fmt.Errorf("--%s=%q: kubelet left %s as it is, since the container has no such variable; add it to env", name, value, variable)
 		}

@@ -29,10 +29,10 @@ func (r *Registrar) introduce(ctx context.Context) bool {
 			r.obstacle("")
 			return true
 		}
-		r.obstacle("waiting for the CSI driver: " + err.Error())
-		if err.Error() != said {
-			klog.InfoS("Waiting for the CSI driver", "node", r.NodeName, "err", err)
-			said = err.Error()
+		if text := oneLine(err.Error()); text != said {
+			r.obstacle("waiting for the CSI driver: " + text)
+			klog.InfoS("Waiting for the CSI driver", "node", r.NodeName, "err", text)
+			said = text
 		}
 		// Only a driver that is slow gets more time. One that fails at once, as while it starts, would
 		// otherwise be waited for that long when it is silent once.

@@ -3,7 +3,9 @@ package registration
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -15,6 +17,16 @@ const maxRefusalBackoff = 2 * time.Minute
 // collision is the error with which kubelet refuses a topology label that has another value already
 // (pkg/volume/csi/nodeinfomanager of k8s.io/kubernetes).
 var collision = regexp.MustCompile(`detected topology value collision: driver reported "([^"]*)":"([^"]*)" but existing label is "[^"]*":"([^"]*)"`)
+
+// oneLine keeps what others say on one line of the log.
+func oneLine(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '?'
+		}
+		return c
+	}, text)
+}
 
 // notify takes kubelet's word on the newest registration.
 func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus) {
@@ -29,13 +41,14 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 	}
 	r.confirmed = false
 	r.update(func(st *Stats) { st.Refusals++ })
-	r.obstacle("kubelet did not register the driver: " + status.GetError())
+	why := oneLine(status.GetError())
+	r.obstacle("kubelet did not register the driver: " + why)
 	if r.freshAt.IsZero() { // else it says again what is being seen to
 		backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
 		backoff = backoff/2 + r.random(backoff)
 		r.refusals++
 		r.freshAt = now.Add(backoff)
-		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "node", r.NodeName, "driver", r.name, "err", status.GetError(), "in", backoff.Round(time.Millisecond).String())
+		klog.InfoS("Kubelet did not register the driver; it gets a fresh socket", "node", r.NodeName, "driver", r.name, "err", why, "in", backoff.Round(time.Millisecond).String())
 	}
 	if m := collision.FindStringSubmatch(status.GetError()); m != nil && r.Topology.RefuseTopologyKey(m[1]) {
 		r.update(func(st *Stats) { st.RefusedKeys = append(st.RefusedKeys, m[1]) })

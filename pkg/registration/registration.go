@@ -135,7 +135,10 @@ func (r *Registrar) Run(ctx context.Context) {
 	}
 	r.prepare()
 	defer func() { go r.server.Stop() }() // it waits for clients that have connected and say nothing
-	defer r.keeper.Remove()
+	defer func() {
+		r.keeper.Remove()
+		r.update(func(st *Stats) { st.Registered, st.Confirmed, st.Wanted = false, false, false })
+	}()
 
 	r.awaitVerdict(ctx)
 	for ctx.Err() == nil {
@@ -204,6 +207,7 @@ func (r *Registrar) step(ctx context.Context, now time.Time, h *probe.Health) {
 			r.publish(ctx, now)
 		}
 		if !want {
+			r.obstacle("")
 			r.clearPlace(now)
 		}
 		return

@@ -338,6 +338,39 @@ func TestKubeletThatTakesNoNoticeIsAnObstacle(t *testing.T) {
 	}
 }
 
+func TestTheNewestCountDecides(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	r.unhealthy()
+	for r.due.IsZero() {
+		r.run(time.Second)
+	}
+	for !r.lookAt.After(r.due) { // the last regular count before the change
+		r.run(time.Second)
+	}
+	r.plugin.volumes = 1
+	r.run(20 * time.Second)
+	if n := r.Stats().Deregistrations; n != 0 {
+		t.Errorf("deregistered %d times with a volume", n)
+	}
+}
+
+func TestWhoShallNotBeRegisteredMeetsNoObstacle(t *testing.T) {
+	r := newRig(t, nil)
+	r.healthy()
+	r.run(time.Second)
+	r.notify(r.now, &registerapi.RegistrationStatus{Error: "no\nway"})
+	if got := r.Stats().Obstacle; got != "kubelet did not register the driver: no?way" {
+		t.Errorf("obstacle %q", got)
+	}
+	r.unhealthy()
+	r.run(5 * time.Minute)
+	if st := r.Stats(); st.Wanted || st.Obstacle != "" {
+		t.Errorf("wanted %v, obstacle %q", st.Wanted, st.Obstacle)
+	}
+}
+
 func TestADeadSocketInOurPlaceIsNoSuccessor(t *testing.T) {
 	r := newRig(t, nil)
 	r.healthy()

@@ -7,6 +7,8 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Operations are the calls to the driver, in csi_sidecar_operations_seconds as every CSI sidecar has
@@ -27,6 +29,9 @@ func (o *Operations) Record(driver, method string, err error, took time.Duration
 	}
 	manager := o.manager
 	o.mu.Unlock()
+	if status.Code(err) > codes.Unauthenticated { // the last that gRPC knows; a driver can make up others
+		err = status.Error(codes.Unknown, "")
+	}
 	manager.RecordMetrics(method, err, took)
 }
 

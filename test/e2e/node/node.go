@@ -1,6 +1,7 @@
 // Package node makes a Kubernetes cluster of one node out of real parts, in namespaces of its own on
 // this machine: etcd, API server, controller manager, scheduler, containerd, runc and kubelet. It
-// takes root and leaves nothing behind, not even when the program is killed.
+// takes root and leaves nothing behind. Of a program that is killed the directory and the cgroups stay,
+// until the next run with the same directory for temporary files.
 package node
 
 import (

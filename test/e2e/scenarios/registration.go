@@ -134,6 +134,26 @@ func stillRegistered(ctx context.Context, s *harness.Scene) error {
 	return err
 }
 
+// settled is longer than a deregistration that has been decided takes here: the jitter of a second, and
+// kubelet's own.
+const settled = 4 * time.Second
+
+// staysRegistered sees that CSINode has the driver, and goes on having it.
+func staysRegistered(ctx context.Context, s *harness.Scene) error {
+	presence := s.WatchPresence()
+	defer presence.Stop()
+	began := time.Now()
+	select {
+	case <-time.After(settled):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if missing := presence.MissingSince(began); missing > 0 {
+		return fmt.Errorf("the driver was not in CSINode for %.1f s", missing.Seconds())
+	}
+	return stillRegistered(ctx, s)
+}
+
 // leave deletes pods, and sees that each of them goes, its volume with it, and that the driver is
 // registered: nothing that happened before has left a trace.
 func leave(s *harness.Scene, pods ...string) {

@@ -59,7 +59,7 @@ func forgottenRegistrar(s *harness.Scene) {
 			return err
 		}
 		s.Warn("the driver stays in CSINode as long as the registrar lives, and the gate refuses")
-		return stillRegistered(ctx, s)
+		return staysRegistered(ctx, s)
 	})
 	s.Step("the registrar dies, and the driver leaves CSINode", func(ctx context.Context) error {
 		if err := s.KillRegistrar(ctx); err != nil {

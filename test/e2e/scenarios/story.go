@@ -45,7 +45,7 @@ func drained(s *harness.Scene) {
 		if err := awaitSustained(ctx, s); err != nil {
 			return err
 		}
-		return stillRegistered(ctx, s)
+		return staysRegistered(ctx, s)
 	})
 	s.Step("deleted, the pod ends and its volume is unmounted", func(ctx context.Context) error {
 		if err := s.DeletePod(ctx, "before"); err != nil {
