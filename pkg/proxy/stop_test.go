@@ -39,17 +39,22 @@ func TestStopServesOnUntilCallsHaveEnded(t *testing.T) {
 	r.Close(t.Context())
 }
 
-func TestStopGivesUpAtItsDeadline(t *testing.T) {
-	r := newRig(t, nil)
-	called := make(chan struct{})
+// hangingStage is the end of a call that the driver has and does not answer.
+func hangingStage(r *rig) <-chan error {
+	called, ended := make(chan struct{}), make(chan error, 1)
 	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
 		close(called)
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	})
-	first := make(chan error, 1)
-	go func() { first <- r.stage("v", "/s") }()
+	go func() { ended <- r.stage("v", "/s") }()
 	<-called
+	return ended
+}
+
+func TestStopGivesUpAtItsDeadline(t *testing.T) {
+	r := newRig(t, nil)
+	first := hangingStage(r)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.Stop(over)
@@ -60,15 +65,7 @@ func TestStopGivesUpAtItsDeadline(t *testing.T) {
 // As the one before, with the caller's connection still there when the driver's is closed.
 func TestACallThatWeEndIsNotFinal(t *testing.T) {
 	r := newRig(t, nil)
-	called := make(chan struct{})
-	r.driver.set(func(_ string, stream grpc.ServerStream, _ frame) error {
-		close(called)
-		<-stream.Context().Done()
-		return stream.Context().Err()
-	})
-	first := make(chan error, 1)
-	go func() { first <- r.stage("v", "/s") }()
-	<-called
+	first := hangingStage(r)
 	r.Server.driver.close()
 	wantCode(t, "the call", <-first, codes.Unavailable)
 }
