@@ -22,7 +22,7 @@ func FuzzRefusal(f *testing.F) {
 		h := closed()
 		h.Cause = nil
 		for range min(max(ports, 0), 200) {
-			h.Cause = append(h.Cause, probe.Trouble{Subject: oneLine(subject), Reason: probe.PhysLinkDown, Detail: oneLine(detail)})
+			h.Cause = append(h.Cause, probe.Trouble{Subject: OneLine(subject), Reason: probe.PhysLinkDown, Detail: OneLine(detail)})
 		}
 		if why != "" {
 			h.Override = &probe.Override{Why: why}

@@ -100,7 +100,7 @@ func (g *gate) record(r *request, h *probe.Health, err error) {
 	if g.Observe { // it was not said, and says what was not so
 		said = []any{"why", h.Why()}
 	}
-	klog.InfoS(refusal.what(), append([]any{"node", g.NodeName, "method", refusal.Method, "path", oneLine(r.path),
+	klog.InfoS(refusal.what(), append([]any{"node", g.NodeName, "method", refusal.Method, "path", OneLine(r.path),
 		"code", refusal.Code.String(), "reason", refusal.Reason}, said...)...)
 }
 

@@ -37,7 +37,7 @@ func (g *gate) refusal(r *request, h *probe.Health) string {
 // cause says why the gate is closed in at most limit bytes.
 func cause(h *probe.Health, limit int) string {
 	if h.Override != nil {
-		return shorten("closed by the override file: "+oneLine(h.Override.Why), limit)
+		return shorten("closed by the override file: "+OneLine(h.Override.Why), limit)
 	}
 	prefix := ""
 	if h.Recovering() {
@@ -89,8 +89,8 @@ func quote(s string, limit int) string {
 	return q
 }
 
-// oneLine replaces what would break a line.
-func oneLine(s string) string {
+// OneLine replaces what would break a line of the log or of a message.
+func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '?'

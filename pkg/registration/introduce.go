@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/proxy"
 	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/socket"
 )
 
@@ -29,7 +30,7 @@ func (r *Registrar) introduce(ctx context.Context) bool {
 			r.obstacle("")
 			return true
 		}
-		if text := oneLine(err.Error()); text != said {
+		if text := proxy.OneLine(err.Error()); text != said {
 			r.obstacle("waiting for the CSI driver: " + text)
 			klog.InfoS("Waiting for the CSI driver", "node", r.NodeName, "err", text)
 			said = text

@@ -3,12 +3,12 @@ package registration
 import (
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-rdma-gate/csi-rdma-gate/pkg/proxy"
 )
 
 // maxRefusalBackoff is where kubelet's own back-off ends (2m02s).
@@ -17,16 +17,6 @@ const maxRefusalBackoff = 2 * time.Minute
 // collision is the error with which kubelet refuses a topology label that has another value already
 // (pkg/volume/csi/nodeinfomanager of k8s.io/kubernetes).
 var collision = regexp.MustCompile(`detected topology value collision: driver reported "([^"]*)":"([^"]*)" but existing label is "[^"]*":"([^"]*)"`)
-
-// oneLine keeps what others say on one line of the log.
-func oneLine(text string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return '?'
-		}
-		return c
-	}, text)
-}
 
 // notify takes kubelet's word on the newest registration.
 func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus) {
@@ -41,7 +31,7 @@ func (r *Registrar) notify(now time.Time, status *registerapi.RegistrationStatus
 	}
 	r.confirmed = false
 	r.update(func(st *Stats) { st.Refusals++ })
-	why := oneLine(status.GetError())
+	why := proxy.OneLine(status.GetError())
 	r.obstacle("kubelet did not register the driver: " + why)
 	if r.freshAt.IsZero() { // else it says again what is being seen to
 		backoff := min(time.Second<<min(r.refusals, 10), maxRefusalBackoff)
